@@ -1,0 +1,37 @@
+# Each command installs what it needs into .venv the first time and starts at once after that.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint install clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   see the system work on the built-in task"
+	@echo "make test   run the tests"
+	@echo "make lint   check style and types"
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "rewardlab needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/rewardlab demo
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

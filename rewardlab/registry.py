@@ -1,0 +1,48 @@
+"""Things chosen by name in a config: environments, formats, policies, reward models."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from rewardlab.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def unknown_name(kind: str, name: str, choices: Iterable[str]) -> str:
+    """The sentence for a name that does not exist: the nearest one first, then all of them."""
+    choices = sorted(choices)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"unknown {kind} '{name}'.{hint} Choices: {', '.join(choices)}"
+
+
+class Registry(Generic[T]):
+    """A named set of one kind of thing; asking for a missing name is answered with the choices."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator that adds the decorated object under `name`."""
+
+        def add(entry: T) -> T:
+            if name in self._entries:
+                raise ConfigError(f"{self.kind} '{name}' is registered twice")
+            self._entries[name] = entry
+            return entry
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise ConfigError(unknown_name(self.kind, name, self._entries)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
