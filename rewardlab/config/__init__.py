@@ -1,0 +1,21 @@
+"""Typed configurations: `load_config` reads YAML and overrides, `schema` says which keys there are."""
+
+from rewardlab.config.load import (
+    config_from_mapping,
+    config_names,
+    default_config_dir,
+    load_config,
+    text_override,
+    to_yaml,
+)
+from rewardlab.config.schema import ExperimentConfig
+
+__all__ = [
+    "ExperimentConfig",
+    "config_from_mapping",
+    "config_names",
+    "default_config_dir",
+    "load_config",
+    "text_override",
+    "to_yaml",
+]

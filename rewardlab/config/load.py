@@ -1,0 +1,295 @@
+"""From YAML and `key=value` overrides to a checked ExperimentConfig, or to an error that says what to change.
+
+Weakest to strongest: the defaults of the schema, what an old name implies, the YAML, the overrides. Old names are
+translated first, interpolations are resolved on the whole, and then everything is validated at once.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+
+from rewardlab import compat
+from rewardlab.config.schema import ExperimentConfig, schema_keys
+from rewardlab.errors import ConfigError
+from rewardlab.registry import unknown_name
+
+# Environment variables that give a key its default.
+ENVIRONMENT = {"DEBUG_IMAGE_SAVE_DIR": "reward.model.debug_save_dir"}
+
+# What pydantic found wrong -> what to say was expected.
+EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "a block of keys",
+    "dataclass_type": "a block of keys",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+}
+
+
+def load_config(
+    name: str, overrides: Sequence[str] = (), *, config_dir: Path | None = None, check_files: bool = True
+) -> ExperimentConfig:
+    """Load a configuration by its name in `config_dir`, or by the path of a .yaml file.
+
+    `check_files=False` accepts paths that do not exist, for looking at a configuration without running it.
+    """
+    shipped = config_dir or default_config_dir()
+    file = _find(name, shipped)
+    groups, keys = _split_overrides(overrides, (file.parent, shipped))
+    return _build(_compose(file, groups, shipped), keys, check_files)
+
+
+def config_from_mapping(
+    mapping: Mapping[str, Any], overrides: Sequence[str] = (), *, check_files: bool = True
+) -> ExperimentConfig:
+    """Build a configuration from a nested dictionary as YAML would give it."""
+    return _build(mapping, [_parse(text) for text in overrides], check_files)
+
+
+def text_override(key: str, text: str) -> str:
+    """The override `key=text`, quoted so that a path with spaces, commas or brackets arrives as it is."""
+    return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
+
+
+def config_names(config_dir: Path | None = None) -> dict[str, str]:
+    """The configurations that can be loaded by name, each with the comment on its first line."""
+    names = {}
+    for file in sorted((config_dir or default_config_dir()).glob("*.yaml")):
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        names[file.stem] = first.lstrip("# ").strip() if first.startswith("#") else ""
+    return names
+
+
+def default_config_dir() -> Path:
+    """Inside the package when installed from a wheel, at the top of the repository in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def to_yaml(cfg: ExperimentConfig) -> str:
+    """Every key with its value; loading the text gives an equal configuration."""
+    return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(cfg)))
+
+
+def _find(name: str, config_dir: Path) -> Path:
+    if name.endswith(".yaml"):
+        file = Path(name).absolute()
+        if not file.is_file():
+            raise ConfigError(f"there is no configuration file {name}")
+        return file
+    names = config_names(config_dir)
+    if name not in names and name in compat.CONFIG_NAMES:
+        today = compat.CONFIG_NAMES[name]
+        if today is None:
+            raise ConfigError(f"config '{name}' is not available yet. Available today: {', '.join(names)}")
+        _warn([f"config {name} is now {today}"])
+        name = today
+    if name not in names:
+        raise ConfigError(f"{unknown_name('config', name, names)} (in {config_dir}). A file is given as PATH.yaml")
+    return (config_dir / f"{name}.yaml").absolute()
+
+
+def _parse(text: str) -> Override:
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"override '{text}': expected key=value, with quotes around special text ({reason})"
+        ) from None
+    if override.is_sweep_override():
+        raise ConfigError(
+            f"override '{text}': expected one value; a list is written [a,b] and text with commas in quotes"
+        )
+    return override
+
+
+def _split_overrides(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str], list[Override]]:
+    """Choices of a config group (a directory of YAML files), which Hydra composes, and overrides of a key."""
+    groups, keys = [], []
+    for text in overrides:
+        override = _parse(text)
+        if any((directory / override.key_or_group).is_dir() for directory in config_dirs):
+            groups.append(text)
+        else:
+            keys.append(override)
+    return groups, keys
+
+
+def _compose(file: Path, groups: Sequence[str], shipped: Path) -> dict[str, Any]:
+    # The search path lets a user's own file build on a shipped one: `defaults: [tabletop_pickcube, _self_]`.
+    quoted = str(shipped.absolute()).replace("'", r"\'")
+    search = f"hydra.searchpath=['file://{quoted}']"
+    try:
+        with initialize_config_dir(str(file.parent), version_base="1.3"):
+            composed = compose(file.stem, overrides=[*groups, search])
+    except yaml.YAMLError as error:
+        raise ConfigError(_yaml_message(file, error)) from None
+    except (HydraException, OmegaConfBaseException) as error:
+        reason = str(error).partition("\n\n")[0]  # the rest is Hydra's search path
+        raise ConfigError(f"{file}: {reason}") from None
+    return _container(composed, resolve=False)
+
+
+def _yaml_message(file: Path, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f"{file}: not valid YAML: {error}"
+    return f"{mark.name}, line {mark.line + 1}: not valid YAML: {getattr(error, 'problem', error)}"
+
+
+def _build(mapping: Mapping[str, Any], overrides: Sequence[Override], check_files: bool) -> ExperimentConfig:
+    given = compat.translate(mapping)
+    notes, implied = list(given.notes), given.implied
+    try:
+        raw = OmegaConf.create(given.mapping)
+        for override in overrides:
+            translated = _translate_override(override)
+            notes += translated.notes
+            implied = _over(implied, translated.implied)
+            for key, value in _entries(translated.mapping):
+                OmegaConf.update(raw, key, value, merge=True)
+        full = _resolve(_over(implied, _container(raw, resolve=False)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(_omegaconf_message(error)) from None
+    _warn(notes)
+    cfg = _validate(full)
+    if check_files:
+        _check_files(cfg)
+    return cfg
+
+
+def _translate_override(override: Override) -> compat.Translation:
+    if override.is_delete():
+        raise ConfigError(f"override '{override.input_line}': a key cannot be removed; give it another value")
+    nested: Any = override.value()
+    for part in reversed(override.key_or_group.split(".")):
+        nested = {part: nested}
+    return compat.translate(nested)
+
+
+def _entries(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    # OmegaConf.update wants dotted keys, and so reaches into lists: cluster.node_groups.0.label=arm
+    for key, value in mapping.items():
+        if isinstance(value, Mapping) and value:
+            yield from _entries(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _over(below: Any, above: Any) -> Any:
+    """`above` on top of `below`, block by block."""
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return above
+    return {**below, **{key: _over(below[key], value) if key in below else value for key, value in above.items()}}
+
+
+def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what was not given, and resolve interpolations on the whole."""
+    if "env" in raw and isinstance(raw["env"], dict) and "train" in raw["env"]:
+        raw = {**raw, "env": _over({"eval": raw["env"]["train"]}, raw["env"])}
+    defaults = OmegaConf.create(dataclasses.asdict(ExperimentConfig()))
+    for variable, key in ENVIRONMENT.items():
+        OmegaConf.update(defaults, key, os.environ.get(variable) or None)
+    full = OmegaConf.create(_over(_container(defaults, resolve=False), raw))
+    return _container(full, resolve=True)
+
+
+def _container(cfg: DictConfig, *, resolve: bool) -> dict[str, Any]:
+    container = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
+    if not isinstance(container, dict):
+        raise ConfigError(f"expected a block of keys, found {container!r}")
+    return {str(key): value for key, value in container.items()}
+
+
+def _omegaconf_message(error: OmegaConfBaseException) -> str:
+    reason = (error.msg or str(error)).partition("\n")[0]
+    reason = re.sub(r'^\w+ raised while resolving interpolation: "?(.*?)"?$', r"\1", reason)
+    return f"{error.full_key}: {reason}" if error.full_key else reason
+
+
+def _validate(full: dict[str, Any]) -> ExperimentConfig:
+    try:
+        # JSON is where strict pydantic takes a list for a tuple and a block for a dataclass, and still no "3" for a 3.
+        return TypeAdapter(ExperimentConfig).validate_json(json.dumps(full, default=str))
+    except ValidationError as error:
+        lines = [_message(found) for found in error.errors()]
+    inherited = {line.replace("env.train", "env.eval") for line in lines if "env.train" in line}
+    raise ConfigError("\n".join(line for line in lines if line not in inherited)) from None
+
+
+def _message(error: Any) -> str:
+    """One line: the key, what was found, what was expected."""
+    kind, context = error["type"], error.get("ctx", {})
+    key = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    if kind == "unexpected_keyword_argument":
+        return unknown_name("key", key, _candidates(key))
+    if kind == "rule":  # names its key relative to the block that it was found in
+        return f"{key}.{error['msg']}" if key else str(error["msg"])
+    if kind == "missing":
+        return f"{key}: not given, but required"
+    if kind == "literal_error" and isinstance(error["input"], str):
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        if error["loc"][-1] == "[key]":
+            parent = key.rpartition(".")[0]
+            return unknown_name("key", key, [f"{parent}.{choice}" for choice in choices])
+        return f"{key}: {unknown_name('value', error['input'], choices)}"
+    if kind == "literal_error":
+        expected = context["expected"]
+    elif kind == "value_error":
+        expected = str(context["error"])
+    else:
+        expected = EXPECTED[kind].format(**context) if kind in EXPECTED else error["msg"]
+    return f"{key}: found {json.dumps(error['input'])}, expected {expected}"
+
+
+def _candidates(key: str) -> set[str]:
+    """The keys beside an unknown one, and those of the same name elsewhere."""
+    name = re.sub(r"\.\d+\.", ".", key)
+    parent, _, last = name.rpartition(".")
+    keys = set(schema_keys())
+    return {k for k in keys if k.rpartition(".")[0] == parent or k.rpartition(".")[2] == last}
+
+
+def _check_files(cfg: ExperimentConfig) -> None:
+    """Every path that this run will read exists."""
+    read = {"runner.resume_dir": cfg.runner.resume_dir}
+    if cfg.reward.use_reward_model:
+        read["reward.model.checkpoint_path"] = cfg.reward.model.checkpoint_path
+    if cfg.runner.task == "train_reward":
+        read["data.data_path"] = cfg.data.data_path
+        read["reward.model.pretrained_encoder_path"] = cfg.reward.model.pretrained_encoder_path
+        if cfg.data.data_path is None:
+            raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
+    missing = [
+        f"{key}: there is no file or directory {path}" for key, path in read.items() if path and not Path(path).exists()
+    ]
+    if missing:
+        raise ConfigError("\n".join(missing))
+
+
+def _warn(notes: Sequence[str]) -> None:
+    for note in dict.fromkeys(notes):
+        warnings.warn(note, compat.CompatibilityNote, stacklevel=4)

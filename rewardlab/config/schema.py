@@ -1,0 +1,281 @@
+"""Every key a configuration can have: its type, its default and what it means.
+
+The classes are pydantic dataclasses, so building one checks types, choices and ranges. They read no files; whether a
+path exists is checked by `rewardlab.config.load`. A `None` default always says in its comment what it stands for.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
+
+from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
+def section(cls: type[T]) -> type[T]:
+    """A block of keys: immutable, built by keyword, with no unknown keys and no silent conversion of types."""
+    rules = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return cast(type[T], pydantic_dataclass(frozen=True, kw_only=True, config=rules)(cls))
+
+
+def _image_size(size: object) -> object:
+    if not isinstance(size, (list, tuple)) or len(size) != 3 or size[0] != 3:
+        raise ValueError("[3, height, width]")
+    if any(type(n) is not int or n < 8 for n in size[1:]):
+        raise ValueError("[3, height, width] with a height and a width of at least 8")
+    return tuple(size)
+
+
+def _pose(pose: object) -> object:
+    if not isinstance(pose, (list, tuple)) or len(pose) != 6:
+        raise ValueError("6 numbers: x, y, z, roll, pitch, yaw")
+    return tuple(pose)
+
+
+def _place(place: object) -> object:
+    if type(place) is int and place >= 0:
+        return f"0-{place}"
+    if not isinstance(place, str) or not re.fullmatch(r"\d+-\d+", place):
+        raise ValueError('"<node>-<device>" such as 0-1, or the number of a device of node 0')
+    return place
+
+
+ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
+Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
+Place = Annotated[str, BeforeValidator(_place)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Discount = Annotated[float, Field(ge=0, le=1)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+
+
+@section
+class EarlyStopConfig:
+    patience: PositiveInt | None = None  # validations without improvement before training stops; null = never
+    monitor: Literal["val_loss", "val_accuracy"] = "val_loss"  # what stops training and also picks the best model
+
+
+@section
+class LoggerConfig:
+    log_path: str = "runs"  # directory of logs and results
+    experiment_name: str = ""  # directory of this run inside log_path; "" = log_path itself
+    backends: tuple[Literal["tensorboard"], ...] = ("tensorboard",)
+
+
+@section
+class RunnerConfig:
+    task: Literal["collect", "train_reward", "train_policy"] = "train_policy"  # what a run of this configuration does
+    max_epochs: PositiveInt = 100  # passes over the data (train_reward), rollout-and-update rounds (train_policy)
+    max_steps: PositiveInt | None = None  # stop after this many optimizer steps; null = max_epochs alone decides
+    val_check_interval: PositiveInt = 1  # epochs between two validations
+    save_interval: PositiveInt = 10  # epochs between two checkpoints
+    checkpoint_dir: str | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
+    resume_dir: str | None = None  # checkpoint to continue from; null = from the start
+    early_stop: EarlyStopConfig = EarlyStopConfig()
+    logger: LoggerConfig = LoggerConfig()
+
+
+@section
+class EnvConfig:
+    id: str = "tabletop/PickCube"  # "tabletop/PickCube", "tabletop/PegInsertion" or any Gymnasium id
+    num_envs: PositiveInt = 1  # environments stepped as one batch
+    max_episode_steps: PositiveInt | None = None  # null = the environment's own limit
+    reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward
+    obs_mode: Literal["state", "images", "state+images"] = "state"  # what the policy sees
+    cameras: tuple[str, ...] = ("base_camera",)
+    image_size: ImageSize = (3, 64, 64)
+    success_hold_steps: PositiveInt | None = None  # frames of success in a row that end the episode; null = never
+    target_ee_pose: Pose | None = None  # robots: calibrated goal of the end effector (metres, radians)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
+
+
+@section
+class EnvsConfig:
+    train: EnvConfig = EnvConfig()
+    eval: EnvConfig = EnvConfig()  # every key not set here has the value of `train`
+
+
+@section
+class CollectionConfig:
+    enabled: bool = False  # also collect while a policy trains; the collect task always collects
+    save_dir: str = "collected_data"
+    episodes: PositiveInt | None = None  # stop after this many; null = once every target below is full
+    target_success: PositiveInt | None = None  # successful episodes to keep; null = all
+    target_failure: PositiveInt | None = None  # failed episodes to keep; null = all
+    policy: str = "noisy_expert"  # "expert", "noisy_expert" or "random"
+    format: Literal["safetensors", "pickle", "npy"] = "safetensors"
+    positive_dir: str | None = None  # successful episodes; null = <save_dir>/success
+    negative_dir: str | None = None  # failed episodes; null = <save_dir>/failure
+    image_keys: tuple[str, ...] | None = None  # cameras to keep; null = all the environment has
+
+
+@section
+class DataConfig:
+    data_path: str | None = None  # directory of the episodes to train on
+    num_samples_per_episode: NonNegativeInt = 0  # frames taken of each episode; 0 = all
+    fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = as collected
+    val_fraction: Probability = 0.2  # part of the episodes held out for validation
+    debug_save_dir: str | None = None  # write the training frames here to look at; null = do not
+    collection: CollectionConfig = CollectionConfig()
+
+
+@section
+class RewardModelConfig:
+    """The network. A null that describes the architecture means: as in the checkpoint, else the network's default."""
+
+    model_type: str | None = None  # registered name, such as "resnet_reward"
+    checkpoint_path: str | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
+    arch: str | None = None  # backbone, such as "resnet18"
+    hidden_dim: PositiveInt | None = None  # width of the classifier head
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    image_size: ImageSize | None = None
+    image_keys: tuple[str, ...] | None = None  # cameras the model looks at
+    normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
+    num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
+    use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
+    pretrained_encoder_path: str | None = None  # weights of the encoder alone
+    freeze_encoder: bool | None = None  # train the head only
+    precision: Literal["fp32", "bf16"] = "fp32"
+    debug_save_dir: str | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
+
+
+@section
+class RewardConfig:
+    use_reward_model: bool = False  # false = the environment's own reward
+    group_name: str = "RewardGroup"  # name of the reward workers
+    reward_mode: Literal["per_step", "terminal"] = "per_step"  # score every frame, or only the last of an episode
+    reward_type: Literal["binary", "continuous"] = "binary"  # threshold the probability, or use it as it is
+    success_reward: float = 1.0
+    fail_reward: float = 0.0
+    reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
+    combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
+    reward_weight: float = 1.0
+    env_reward_weight: float = 0.0  # "weighted" only
+    model: RewardModelConfig = RewardModelConfig()
+
+    @model_validator(mode="after")
+    def _has_checkpoint(self) -> "RewardConfig":
+        if self.use_reward_model and self.model.checkpoint_path is None:
+            raise PydanticCustomError(
+                "rule",
+                "model.checkpoint_path: found null, expected the path of a trained reward model, because "
+                "reward.use_reward_model is true (random weights are never used)",
+            )
+        return self
+
+
+@section
+class PPOConfig:
+    rollout_steps: PositiveInt = 50  # steps of each environment between two updates
+    update_epochs: PositiveInt = 4  # passes over a rollout
+    gae_lambda: Discount = 0.95
+    clip_ratio: PositiveFloat = 0.2
+    entropy_coef: NonNegativeFloat = 0.0
+    value_coef: NonNegativeFloat = 0.5
+
+
+@section
+class SACConfig:
+    replay_size: PositiveInt = 1_000_000  # transitions kept
+    learning_starts: NonNegativeInt = 5_000  # environment steps before the first update
+    tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # speed of the target networks
+    init_alpha: PositiveFloat = 1.0  # first temperature; it is tuned from there
+
+
+@section
+class AlgorithmConfig:
+    name: Literal["ppo", "sac", "dqn"] = "ppo"
+    gamma: Discount = 0.99
+    ppo: PPOConfig = PPOConfig()
+    sac: SACConfig = SACConfig()
+
+
+@section
+class OptimConfig:
+    lr: PositiveFloat = 1e-4
+    weight_decay: NonNegativeFloat = 0.0
+    max_grad_norm: PositiveFloat | None = None  # null = gradients are not clipped
+
+
+@section
+class PolicyModelConfig:
+    kind: Literal["mlp", "cnn"] = "mlp"  # for states, for images
+    hidden_sizes: tuple[PositiveInt, ...] = (256, 256)
+
+
+@section
+class ActorConfig:
+    """What is being trained: the policy, or the reward model when runner.task is train_reward."""
+
+    global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
+    micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
+    optim: OptimConfig = OptimConfig()
+    model: PolicyModelConfig = PolicyModelConfig()
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> "ActorConfig":
+        if self.micro_batch_size is not None and self.global_batch_size % self.micro_batch_size:
+            raise PydanticCustomError(
+                "rule",
+                "global_batch_size: found {found}, expected a multiple of micro_batch_size, which is {micro}",
+                {"found": self.global_batch_size, "micro": self.micro_batch_size},
+            )
+        return self
+
+
+@section
+class HardwareConfig:
+    type: str  # such as "Franka"
+    configs: tuple[dict[str, Any], ...] = ()  # one block a device, such as {robot_ip: 10.0.0.2}; checked by the driver
+
+
+@section
+class NodeGroupConfig:
+    label: str | None = None  # name of the group
+    node_ranks: tuple[NonNegativeInt, ...] = (0,)  # nodes in the group
+    hardware: HardwareConfig | None = None  # what these nodes have besides CPU and GPU
+
+
+@section
+class ClusterConfig:
+    backend: Literal["local", "ray"] = "local"
+    component_placement: dict[Literal["actor", "env", "rollout", "reward"], Place] = dataclasses.field(
+        default_factory=dict
+    )  # "<node>-<device>" of a component; absent = chosen for you
+    node_groups: tuple[NodeGroupConfig, ...] = ()
+
+
+@section
+class ExperimentConfig:
+    seed: NonNegativeInt = 0
+    runner: RunnerConfig = RunnerConfig()
+    env: EnvsConfig = EnvsConfig()
+    data: DataConfig = DataConfig()
+    reward: RewardConfig = RewardConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    actor: ActorConfig = ActorConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _collection_ends(self) -> "ExperimentConfig":
+        ends = (self.data.collection.episodes, self.data.collection.target_success, self.data.collection.target_failure)
+        if self.runner.task == "collect" and ends == (None, None, None):
+            raise PydanticCustomError(
+                "rule",
+                "data.collection.episodes: found null, expected a number of episodes (or target_success and "
+                "target_failure): without one the collection never ends",
+            )
+        return self
+
+
+def schema_keys(cls: Any = ExperimentConfig, prefix: str = "") -> Iterator[str]:
+    """The dotted name of every key and section; the items of a list share the name of the list."""
+    for field in dataclasses.fields(cls):
+        yield prefix + field.name
+        for inner in (field.type, *get_args(field.type)):
+            if dataclasses.is_dataclass(inner):
+                yield from schema_keys(inner, f"{prefix}{field.name}.")

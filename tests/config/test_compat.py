@@ -1,0 +1,295 @@
+"""Every YAML block and every override printed in the documents lands on today's keys with the printed values."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from rewardlab import compat
+from rewardlab.config import config_from_mapping, load_config
+from rewardlab.config.schema import schema_keys
+from rewardlab.errors import ConfigError
+
+DOCUMENTS = Path(__file__).parent / "documents"
+
+REWARD_BLOCK = {
+    "reward.use_reward_model": True,
+    "reward.group_name": "RewardGroup",
+    "reward.success_reward": 1.0,
+    "reward.fail_reward": 0.0,
+    "reward.reward_threshold": 0.5,
+    "reward.combine_mode": "replace",
+    "reward.reward_weight": 10.0,
+    "reward.env_reward_weight": 0.0,
+    "reward.model.model_type": "resnet_reward",
+    "reward.model.arch": "resnet18",
+    "reward.model.hidden_dim": 256,
+    "reward.model.image_size": (3, 128, 128),
+}
+STAGE_1 = {
+    "reward.group_name": "RewardGroup",
+    "reward.use_reward_model": False,
+    "reward.model.image_keys": ("base_camera",),
+    "reward.model.image_size": (3, 64, 64),
+    "data.collection.enabled": True,
+    "data.collection.positive_dir": "./reward_data/positive",
+    "data.collection.negative_dir": "./reward_data/negative",
+    "data.collection.image_keys": ("base_camera",),
+    "data.collection.target_success": 500,
+    "data.collection.target_failure": 500,
+    "data.collection.format": "npy",
+}
+STAGE_3 = {
+    "reward.group_name": "RewardGroup",
+    "reward.use_reward_model": True,
+    "reward.reward_type": "binary",
+    "reward.model.checkpoint_path": "./checkpoints/reward_model.pt",
+    "reward.model.image_keys": ("base_camera",),
+    "reward.model.image_size": (3, 64, 64),
+    "reward.model.hidden_dim": 256,
+    "reward.model.num_spatial_blocks": 8,
+    "reward.model.pretrained_encoder_path": "./resnet10_pretrained.pt",
+    "reward.model.use_pretrain": True,
+    "reward.model.freeze_encoder": True,
+    "data.collection.enabled": False,
+    "data.collection.format": "safetensors",
+}
+BLOCKS: dict[str, dict[str, Any]] = {
+    "000_reward_block": {
+        **REWARD_BLOCK,
+        "reward.reward_mode": "terminal",
+        "reward.model.dropout": 0.1,
+        "reward.model.checkpoint_path": "path/to/checkpoint.safetensors",
+        "reward.model.debug_save_dir": "runs//debug_images",
+    },
+    "000_two_stage": {
+        "runner.resume_dir": "logs/.../checkpoints/global_step_100",
+        "reward.use_reward_model": True,
+        "reward.model.checkpoint_path": "path/to/trained_resnet.safetensors",
+    },
+    "000_terminal_mode": {
+        "reward.reward_mode": "terminal",
+        "reward.success_reward": 1.0,
+        "reward.fail_reward": 0.0,
+    },
+    "000_per_step_mode": {"reward.reward_mode": "per_step"},
+    "000_debug_images": {"reward.model.debug_save_dir": "logs/debug_images"},
+    "000_troubleshooting": {
+        "reward.reward_mode": "terminal",
+        "reward.reward_threshold": 0.6,
+        "reward.fail_reward": 0.0,
+    },
+    "001_reward_block": {
+        **REWARD_BLOCK,
+        "reward.reward_mode": "per_step",
+        "reward.model.dropout": 0.0,
+        "reward.model.normalize": True,
+        "reward.model.precision": "bf16",
+        "reward.model.checkpoint_path": "path/to/checkpoint/best_model",
+        "reward.model.debug_save_dir": None,
+    },
+    "001_robot_collect": {
+        "cluster.node_groups.0.hardware.type": "Franka",
+        "cluster.node_groups.0.hardware.configs": ({"robot_ip": "ROBOT_IP"},),
+        "runner.task": "collect",
+        "data.collection.episodes": 20,
+        "env.eval.target_ee_pose": (0.5, 0.0, 0.1, -3.14, 0.0, 0.0),
+        "env.eval.success_hold_steps": 20,
+        "env.train.success_hold_steps": None,
+    },
+    "001_reward_in_rl": {
+        "reward.use_reward_model": True,
+        "reward.reward_mode": "per_step",
+        "reward.combine_mode": "replace",
+        "reward.model.checkpoint_path": "logs/reward_model_realworld/checkpoints/best_model",
+    },
+    "001_debug_images": {"reward.model.debug_save_dir": "logs/debug_images"},
+    "002_stage1_collect": STAGE_1,
+    "002_complete_stage1": STAGE_1,
+    "002_stage3_train": STAGE_3,
+    "002_complete_stage3": STAGE_3,
+    "003_collect": {
+        "env.train.obs_mode": "state",
+        "env.train.options": {},
+        "data.collection.enabled": True,
+        "data.collection.save_dir": "/embodied/data",
+        "data.collection.target_success": 5000,
+        "data.collection.target_failure": 5000,
+        "data.collection.format": "pickle",
+        "runner.task": "train_policy",
+    },
+    "003_train_reward": {
+        "runner.task": "train_reward",
+        "data.data_path": "/embodied/data",
+        "runner.max_epochs": 100,
+        "actor.micro_batch_size": 64,
+        "actor.global_batch_size": 64,
+        "actor.optim.lr": 1e-4,
+        "runner.checkpoint_dir": "/embodied/../../logs/reward_checkpoints",
+    },
+    "003_reward_in_rl": {
+        "cluster.component_placement": {"actor": "0-0", "env": "0-0", "rollout": "0-0", "reward": "0-1"},
+        "runner.resume_dir": None,
+        "reward.use_reward_model": True,
+        "reward.model.model_type": "resnet_reward",
+        "reward.combine_mode": "replace",
+        "reward.model.checkpoint_path": "logs/reward_checkpoints/best_model.pt",
+    },
+}
+
+
+def value_at(cfg: Any, key: str) -> Any:
+    for part in key.split("."):
+        cfg = cfg[int(part)] if part.isdigit() else getattr(cfg, part)
+    return cfg
+
+
+def notes_of(caught: list[warnings.WarningMessage]) -> list[str]:
+    return [str(entry.message) for entry in caught]
+
+
+@pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
+@pytest.mark.parametrize("block", BLOCKS)
+def test_block_of_a_document(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBODIED_PATH", "/embodied")
+    mapping: Any = OmegaConf.to_container(OmegaConf.load(DOCUMENTS / f"{block}.yaml"))
+    cfg = config_from_mapping(mapping, check_files=False)
+    assert {key: value_at(cfg, key) for key in BLOCKS[block]} == BLOCKS[block]
+    # The same block as a file of its own, through Hydra.
+    assert load_config(str(DOCUMENTS / f"{block}.yaml"), check_files=False) == cfg
+
+
+def test_every_block_is_tested() -> None:
+    assert {file.stem for file in DOCUMENTS.glob("*.yaml")} == {*BLOCKS, "000_negative_reward"}
+
+
+def test_negative_reward_is_refused_with_the_key_to_use() -> None:
+    with pytest.raises(ConfigError, match=r"use_negative_reward = True is not supported: .*set reward\.fail_reward"):
+        load_config(str(DOCUMENTS / "000_negative_reward.yaml"))
+    with pytest.warns(compat.CompatibilityNote, match="reward.use_negative_reward is ignored"):
+        config_from_mapping({"reward": {"use_negative_reward": False}})
+
+
+def test_training_command_of_document_001() -> None:
+    overrides = [
+        "data.num_samples_per_episode=0",
+        "data.fail_success_ratio=3.0",
+        "actor.global_batch_size=32",
+        "actor.micro_batch_size=16",
+        "runner.max_epochs=100",
+        "runner.val_check_interval=10",
+        "runner.save_interval=10",
+        "runner.early_stop.patience=10",
+        'data.debug_save_dir="logs/training_data_debug_realworld"',
+        "runner.logger.log_path=logs/reward_model_realworld",
+    ]
+    cfg = load_config("tabletop_pickcube", overrides)
+    assert (cfg.data.num_samples_per_episode, cfg.data.fail_success_ratio) == (0, 3.0)
+    assert (cfg.actor.global_batch_size, cfg.actor.micro_batch_size) == (32, 16)
+    assert (cfg.runner.max_epochs, cfg.runner.val_check_interval, cfg.runner.save_interval) == (100, 10, 10)
+    assert cfg.runner.early_stop.patience == 10
+    assert cfg.data.debug_save_dir == "logs/training_data_debug_realworld"
+    assert cfg.runner.logger.log_path == "logs/reward_model_realworld"
+
+
+def test_overrides_of_document_002() -> None:
+    with pytest.warns(compat.CompatibilityNote):
+        collect = load_config("tabletop_pickcube", ["reward.collect_data=True", "reward.use_reward_model=False"])
+    assert collect.data.collection.enabled
+    assert collect.data.collection.format == "npy"
+    assert not collect.reward.use_reward_model
+
+    train = ["reward.use_reward_model=True", "reward.collect_data=False"]
+    train.append('reward.reward_model.checkpoint_path="./checkpoints/reward_model.pt"')
+    with pytest.warns(compat.CompatibilityNote):
+        policy = load_config("tabletop_pickcube", train, check_files=False)
+    assert policy.reward.model.checkpoint_path == "./checkpoints/reward_model.pt"
+    assert not policy.data.collection.enabled
+
+
+def test_each_old_name_is_noted_once_in_one_line() -> None:
+    old = {"reward": {"mode": "add", "reward_model": {"hidden_dim": 8, "dropout": 0.0}, "reward_model_type": "resnet"}}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config_from_mapping(old, ["reward.mode=weighted"])
+    assert notes_of(caught) == [
+        "reward.mode is now reward.combine_mode",
+        "reward.reward_model is now reward.model",
+        "reward.reward_model_type is now reward.model.model_type",
+        "reward.model.model_type: resnet is now resnet_reward",
+    ]
+
+
+def test_todays_names_give_no_notes(recwarn: pytest.WarningsRecorder) -> None:
+    load_config("tabletop_pickcube", ["reward.combine_mode=add"])
+    assert not recwarn.list
+
+
+def test_translate_leaves_its_argument_alone() -> None:
+    old = {"reward": {"mode": "add"}}
+    assert compat.translate(old).mapping == {"reward": {"combine_mode": "add"}}
+    assert old == {"reward": {"mode": "add"}}
+
+
+def test_old_and_new_name_with_different_values_is_an_error() -> None:
+    with pytest.raises(ConfigError) as error:
+        config_from_mapping({"reward": {"mode": "add", "combine_mode": "replace"}})
+    assert str(error.value) == (
+        "reward.mode = 'add' and reward.combine_mode = 'replace' set the same key: keep reward.combine_mode alone"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
+def test_old_and_new_name_with_the_same_value_is_fine() -> None:
+    cfg = config_from_mapping({"reward": {"mode": "add", "combine_mode": "add"}})
+    assert cfg.reward.combine_mode == "add"
+
+
+@pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
+@pytest.mark.parametrize(("key", "override"), [("mode", "combine_mode"), ("combine_mode", "mode")])
+def test_an_override_wins_whichever_name_it_uses(key: str, override: str) -> None:
+    cfg = config_from_mapping({"reward": {key: "add"}}, [f"reward.{override}=weighted"])
+    assert cfg.reward.combine_mode == "weighted"
+
+
+@pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
+def test_what_an_old_name_implies_gives_way_to_what_is_said() -> None:
+    collect = {"reward_data_collection": {"enabled": True}}
+    assert config_from_mapping(collect).data.collection.format == "pickle"
+    assert config_from_mapping(collect, ["data.collection.format=npy"]).data.collection.format == "npy"
+    said = {"data": {"collection": {"format": "safetensors"}}}
+    assert config_from_mapping(said, ["reward.collect_data=true"]).data.collection.format == "safetensors"
+
+
+@pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
+def test_arguments_of_a_simulator_become_options() -> None:
+    params = {"id": "PickCube-v1", "obs_mode": "state", "control_mode": "pd_ee_delta_pos", "render_mode": "rgb_array"}
+    env = config_from_mapping({"env": {"train": {"init_params": params}}}).env
+    assert (env.train.id, env.train.obs_mode) == ("PickCube-v1", "state")
+    assert env.train.options == {"control_mode": "pd_ee_delta_pos"}
+
+
+def test_config_of_a_document_that_is_not_built_yet() -> None:
+    with pytest.raises(ConfigError, match=r"config 'maniskill_ppo_cnn' is not available yet\. .*tabletop_pickcube"):
+        load_config("maniskill_ppo_cnn")
+
+
+def test_config_name_of_a_document_that_has_a_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(compat.CONFIG_NAMES, "maniskill_ppo_cnn", "tabletop_pickcube")
+    with pytest.warns(compat.CompatibilityNote, match="config maniskill_ppo_cnn is now tabletop_pickcube"):
+        assert load_config("maniskill_ppo_cnn") == load_config("tabletop_pickcube")
+
+
+def test_tables_lead_to_keys_that_exist_and_from_keys_that_do_not() -> None:
+    known = set(schema_keys())
+    implied = {key for values in compat.IMPLIED.values() for key in values}
+    assert {*compat.KEYS.values(), *compat.VALUES, *implied} <= known
+    assert known.isdisjoint({*compat.KEYS, *compat.DROPPED, *compat.REFUSED})
+
+
+def test_no_row_leads_to_another_row() -> None:
+    for today in compat.KEYS.values():
+        path = today.split(".")
+        assert not any(".".join(path[:n]) in compat.KEYS for n in range(1, len(path) + 1)), today
