@@ -1,0 +1,70 @@
+"""Any Gymnasium environment by its id, as a vector environment that resets within the step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import cv2
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from rewardlab.config.schema import EnvConfig
+from rewardlab.errors import ConfigError
+from rewardlab.registry import unknown_name
+
+
+def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    """`cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
+
+    def make_one() -> gymnasium.Env[Any, Any]:
+        return _make_one(cfg)
+
+    makers: list[Callable[[], gymnasium.Env[Any, Any]]] = [make_one] * cfg.num_envs
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
+    needs_pictures = cfg.obs_mode != "state"
+    options = dict(cfg.options)
+    if needs_pictures:
+        options["render_mode"] = "rgb_array"
+    if cfg.max_episode_steps is not None:
+        options["max_episode_steps"] = cfg.max_episode_steps
+    try:
+        env = gymnasium.make(cfg.id, **options)
+    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+        known = [name for name in gymnasium.registry if "phys2d" not in name]
+        raise ConfigError(f"env id: {unknown_name('environment', cfg.id, known)}") from error
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
+    except TypeError as error:
+        raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
+    if not isinstance(env.observation_space, spaces.Box):
+        env = gymnasium.wrappers.FlattenObservation(env)
+    return RenderedObservation(env, cfg) if needs_pictures else env
+
+
+class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Puts the rendered picture into the observation, under the name of the one camera that such environments have."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], cfg: EnvConfig) -> None:
+        super().__init__(env)
+        if len(cfg.cameras) != 1:
+            raise ConfigError(f"cameras: '{cfg.id}' has one picture, its render(); found {len(cfg.cameras)} cameras")
+        self.camera = cfg.cameras[0]
+        self.size = (cfg.image_size[1], cfg.image_size[2])
+        self.with_state = cfg.obs_mode == "state+images"
+        images = spaces.Dict({self.camera: spaces.Box(0, 255, (*self.size, 3), np.uint8)})
+        parts: dict[str, spaces.Space[Any]] = {"state": env.observation_space} if self.with_state else {}
+        parts["images"] = images
+        self.observation_space = spaces.Dict(parts)
+
+    def observation(self, observation: Any) -> Any:
+        frame = np.asarray(self.env.render())
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+            raise ConfigError(f"render() of '{self.env}' gave {frame.dtype} {frame.shape}, expected uint8 [H, W, 3]")
+        height, width = self.size
+        picture = cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
+        images = {"images": {self.camera: picture}}
+        return {"state": observation, **images} if self.with_state else images

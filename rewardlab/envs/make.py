@@ -1,0 +1,47 @@
+"""One door to every environment: the part of its id before the slash says which family builds it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from rewardlab.config.schema import EnvConfig
+from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.errors import ConfigError
+from rewardlab.registry import Registry
+
+EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
+
+FAMILIES: Registry[EnvMaker] = Registry("environment family")
+
+
+def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, Any]:
+    """A vector environment from its part of a config, or from an id and settings:
+
+    >>> env = make_vec_env("tabletop/PickCube", num_envs=16)
+    >>> env = make_vec_env("CartPole-v1", num_envs=4)
+    """
+    cfg = EnvConfig(id=env, **settings) if isinstance(env, str) else env
+    family, _, _ = cfg.id.partition("/")
+    return FAMILIES[family](cfg) if family in FAMILIES else make_gym_vec_env(cfg)
+
+
+@FAMILIES.register("tabletop")
+def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    _, height, width = cfg.image_size
+    limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
+    try:
+        return TabletopVectorEnv(
+            cfg.id.removeprefix("tabletop/"),
+            cfg.num_envs,
+            reward=cfg.reward,
+            obs_mode=cfg.obs_mode,
+            cameras=cfg.cameras,
+            image_size=(height, width),
+            success_hold_steps=cfg.success_hold_steps,
+            **limit,
+            **cfg.options,
+        )
+    except TypeError as error:
+        raise ConfigError(f"options of '{cfg.id}': {error}") from error

@@ -1,0 +1,69 @@
+"""Policies that act before anything has been learned, by name."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.envs.tabletop.experts import TabletopExpert
+from rewardlab.errors import ConfigError
+from rewardlab.registry import Registry
+
+
+class Policy(Protocol):
+    """Acts on batches of observations; told where an episode has just begun."""
+
+    def begin(self, fresh: NDArray[np.bool_]) -> None: ...
+
+    def act(self, observation: Any) -> NDArray[Any]: ...
+
+
+POLICIES: Registry[Callable[[VectorEnv[Any, Any, Any], int], Policy]] = Registry("policy")
+
+
+def make_policy(name: str, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
+    return POLICIES[name](env, seed)
+
+
+@POLICIES.register("random")
+class RandomPolicy:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
+        self._space = env.action_space
+        self._space.seed(seed)
+
+    def begin(self, fresh: NDArray[np.bool_]) -> None:
+        """Nothing to forget."""
+
+    def act(self, observation: Any) -> NDArray[Any]:
+        return np.asarray(self._space.sample())
+
+
+class _ScriptedPolicy:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, mistakes: bool) -> None:
+        table = env.unwrapped
+        if not isinstance(table, TabletopVectorEnv):
+            raise ConfigError(
+                "the policies 'expert' and 'noisy_expert' know the tabletop tasks only; use 'random' here"
+            )
+        self._expert = TabletopExpert(table.task.name, env.num_envs, seed, mistakes)
+
+    def begin(self, fresh: NDArray[np.bool_]) -> None:
+        self._expert.begin(fresh)
+
+    def act(self, observation: Any) -> NDArray[Any]:
+        if isinstance(observation, dict) and "state" not in observation:
+            raise ConfigError("the scripted policies read the state: set obs_mode to 'state' or 'state+images'")
+        return self._expert.act(observation["state"] if isinstance(observation, dict) else observation)
+
+
+@POLICIES.register("expert")
+def _expert(env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
+    return _ScriptedPolicy(env, seed, mistakes=False)
+
+
+@POLICIES.register("noisy_expert")
+def _noisy_expert(env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
+    return _ScriptedPolicy(env, seed, mistakes=True)

@@ -1,0 +1,303 @@
+"""The Gymnasium faces of the table: N environments stepped as one batch, and one alone."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from rewardlab.envs.tabletop.camera import CAMERAS
+from rewardlab.envs.tabletop.looks import Looks, Randomize, draw_looks
+from rewardlab.envs.tabletop.render import Frames, render
+from rewardlab.envs.tabletop.tasks import OBSERVATION_SIZE, TASKS, advance, observe
+from rewardlab.envs.tabletop.world import Bools, Floats, World
+from rewardlab.errors import ConfigError
+from rewardlab.registry import unknown_name
+
+Info = dict[str, Any]
+Observation = Any  # a state array, or a dictionary of "state" and "images", as obs_mode says
+
+SUCCESS_BONUS = 1.0
+OBJECT_SCALES = (0.85, 1.15)
+DISPLAY_SIZE = (256, 256)
+OBS_MODES = ("state", "images", "state+images")
+REWARDS = ("dense", "sparse")
+
+
+class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
+    """N tables, one process, one batch.
+
+    Episodes that end are reset within the same step: the returned observation is the next episode's first, the true
+    last one is in `infos["final_obs"]` and its facts in `infos["final_info"]`. Pictures cost time and are drawn only
+    when asked for, by `render_cameras`; with `final=True` it draws the state in which an episode ended.
+    """
+
+    metadata = {  # noqa: RUF012 - Gymnasium's own form
+        "render_modes": ["rgb_array"],
+        "render_fps": 20,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    def __init__(
+        self,
+        task: str = "PickCube",
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = 50,
+        reward: str = "dense",
+        obs_mode: str = "state",
+        cameras: Sequence[str] = ("base_camera",),
+        image_size: tuple[int, int] = (64, 64),
+        success_hold_steps: int | None = None,
+        randomize: Mapping[str, bool] | bool = False,
+        motion_noise: float = 0.0005,
+        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        self.task = TASKS[task]()
+        _check_choice("reward", reward, REWARDS)
+        _check_choice("obs_mode", obs_mode, OBS_MODES)
+        for camera in cameras:
+            _check_choice("camera", camera, CAMERAS)
+        if autoreset_mode not in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+            raise ConfigError(f"autoreset_mode {autoreset_mode} is not offered by tabletop: use SAME_STEP or DISABLED")
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "autoreset_mode": autoreset_mode}
+        self.max_episode_steps = max_episode_steps
+        self.cameras = tuple(cameras)
+        self.image_size = image_size
+        self.success_hold_steps = success_hold_steps
+        self.randomize = _read_randomize(randomize)
+        self.motion_noise = motion_noise
+        self._reward = reward
+        self._obs_mode = obs_mode
+        self._autoreset = autoreset_mode == AutoresetMode.SAME_STEP
+
+        self.single_observation_space = _observation_space(obs_mode, self.cameras, image_size)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+        self._everyone = np.arange(num_envs)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._success_streak = np.zeros(num_envs, np.int64)
+        self._success_once = np.zeros(num_envs, bool)
+        self._just_ended = np.zeros(num_envs, bool)
+        # The state of every episode in progress, and the one in which each environment's last episode ended.
+        self._now: tuple[World, Looks] | None = None
+        self._ended: tuple[World, Looks] | None = None
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, Info]:
+        """Start over, everywhere or where `options["reset_mask"]` says. One generator serves the whole batch."""
+        if seed is not None:
+            self._np_random = np.random.default_rng(seed)  # type: ignore[arg-type]
+            self._np_random_seed = seed if isinstance(seed, int) else -1
+        ids = self._everyone
+        if options and "reset_mask" in options and self._now is not None:
+            ids = np.flatnonzero(options["reset_mask"])
+        self._start(ids)
+        self._just_ended[:] = False
+        return self._observe(self._everyone), self._facts(self.task.success(self._world))
+
+    def step(self, actions: Floats) -> tuple[Observation, Floats, Bools, Bools, Info]:
+        world = self._world
+        advance(self.task, world, self._checked(actions), self.np_random, self.motion_noise)
+        self._steps += 1
+        success = self.task.success(world)
+        self._success_once |= success
+        self._success_streak = np.where(success, self._success_streak + 1, 0)
+
+        dense = (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32)
+        sparse = success.astype(np.float32)
+        terminated = self._reached(self._success_streak, self.success_hold_steps)
+        truncated = self._reached(self._steps, self.max_episode_steps) & ~terminated
+        self._just_ended = terminated | truncated
+        infos = self._facts(success) | _everywhere(dense_reward=dense, sparse_reward=sparse)
+        if self._autoreset and self._just_ended.any():
+            infos = self._restart(np.flatnonzero(self._just_ended), infos)
+        reward = dense if self._reward == "dense" else sparse
+        return self._observe(self._everyone), reward, terminated, truncated, infos
+
+    def render(self) -> tuple[Frames, ...] | None:
+        if self.render_mode is None:
+            return None
+        return tuple(self.render_cameras((CAMERAS[0],), DISPLAY_SIZE)[CAMERAS[0]])
+
+    def render_cameras(
+        self,
+        cameras: Sequence[str] | None = None,
+        image_size: tuple[int, int] | None = None,
+        env_ids: NDArray[np.intp] | None = None,
+        final: bool = False,
+    ) -> dict[str, Frames]:
+        """Pictures [n, H, W, 3] of the environments asked for, by camera: now, or (`final`) as their episode ended."""
+        self._require_reset()
+        ids = self._everyone if env_ids is None else np.asarray(env_ids)
+        if final and not self._just_ended[ids].all():
+            raise ValueError(
+                f"no episode ended in the last step in environments {ids[~self._just_ended[ids]].tolist()}"
+            )
+        state = self._ended if final and self._autoreset else self._now
+        assert state is not None
+        world, looks = state[0].take(ids), state[1].take(ids)
+        height, width = image_size or self.image_size
+        return {c: render(self.task, world, looks, c, height, width) for c in cameras or self.cameras}
+
+    @property
+    def _world(self) -> World:
+        self._require_reset()
+        assert self._now is not None
+        return self._now[0]
+
+    def _require_reset(self) -> None:
+        if self._now is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step() or render_cameras()")
+
+    def _reached(self, count: NDArray[np.int64], limit: int | None) -> Bools:
+        return np.zeros(self.num_envs, bool) if limit is None else count >= limit
+
+    def _checked(self, actions: Floats) -> Floats:
+        actions = np.asarray(actions, np.float32)
+        if actions.shape != (self.num_envs, 4):
+            raise ValueError(f"actions have shape {actions.shape}, expected {(self.num_envs, 4)}")
+        finite = np.isfinite(actions).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"the action of environment {int(finite.argmin())} is not finite: {actions[finite.argmin()]}"
+            )
+        return np.clip(actions, -1.0, 1.0)
+
+    def _start(self, ids: NDArray[np.intp]) -> None:
+        n = len(ids)
+        rng = self.np_random
+        scale = np.ones(n, np.float32)
+        if self.randomize.object_size:
+            scale = rng.uniform(*OBJECT_SCALES, n).astype(np.float32)
+        world = self.task.start(n, rng, scale)
+        looks = draw_looks(n, self.randomize, rng)
+        if self._now is None:
+            self._now = world, looks
+            self._ended = world.take(ids), looks.take(ids)
+        else:
+            self._now[0].put(ids, world)
+            self._now[1].put(ids, looks)
+        self._steps[ids] = 0
+        self._success_streak[ids] = 0
+        self._success_once[ids] = False
+
+    def _restart(self, ids: NDArray[np.intp], infos: Info) -> Info:
+        """Reset the ended episodes, handing what was true of them to `final_obs` and `final_info`."""
+        assert self._now is not None
+        assert self._ended is not None
+        for ended, now in zip(self._ended, self._now, strict=True):
+            ended.put(ids, now.take(ids))
+        final_obs = np.full(self.num_envs, None, object)
+        for i, row in zip(ids, _rows(self._observe(ids)), strict=True):
+            final_obs[i] = row
+        final_info = {key: value.copy() for key, value in infos.items()}
+        final_info["success_at_end"] = infos["success"].copy()
+        for key in [k for k in final_info if not k.startswith("_")]:
+            final_info[f"_{key}"] = self._just_ended
+
+        self._start(ids)
+        infos = infos | self._facts(self.task.success(self._world))
+        infos |= {"final_obs": final_obs, "final_info": final_info}
+        infos |= {"_final_obs": self._just_ended, "_final_info": self._just_ended}
+        return infos
+
+    def _facts(self, success: Bools) -> Info:
+        return _everywhere(success=success, success_once=self._success_once.copy(), grasp=self._world.held.copy())
+
+    def _observe(self, ids: NDArray[np.intp]) -> Observation:
+        world = self._world if len(ids) == self.num_envs else self._world.take(ids)
+        state = observe(world)
+        if self._obs_mode == "state":
+            return state
+        images = {"images": self.render_cameras(env_ids=ids)}
+        return images if self._obs_mode == "images" else {"state": state, **images}
+
+
+class TabletopEnv(gymnasium.Env[Observation, Floats]):
+    """One table, for tools that want a plain Gymnasium environment. Takes the arguments of the vector one."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, task: str = "PickCube", render_mode: str | None = None, **options: Any) -> None:
+        self._table = TabletopVectorEnv(task, 1, autoreset_mode=AutoresetMode.DISABLED, **options)
+        self.observation_space = self._table.single_observation_space
+        self.action_space = self._table.single_action_space
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
+        super().reset(seed=seed)
+        # The table draws from this environment's generator, which Gymnasium's tools seed and inspect.
+        self._table.np_random = self.np_random
+        observation, info = self._table.reset()
+        return _rows(observation)[0], _only(info)
+
+    def step(self, action: Floats) -> tuple[Observation, float, bool, bool, Info]:
+        observation, reward, terminated, truncated, info = self._table.step(np.asarray(action, np.float32)[None])
+        return _rows(observation)[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
+
+    def render(self) -> Frames | None:
+        return None if self.render_mode is None else self.render_cameras((CAMERAS[0],), DISPLAY_SIZE)[CAMERAS[0]]
+
+    def render_cameras(
+        self, cameras: Sequence[str] | None = None, image_size: tuple[int, int] | None = None
+    ) -> dict[str, Frames]:
+        """Pictures [H, W, 3] by camera."""
+        return {name: frames[0] for name, frames in self._table.render_cameras(cameras, image_size).items()}
+
+
+def _check_choice(kind: str, name: str, choices: Sequence[str]) -> None:
+    if name not in choices:
+        raise ConfigError(unknown_name(kind, name, choices))
+
+
+def _read_randomize(randomize: Mapping[str, bool] | bool) -> Randomize:
+    if isinstance(randomize, bool):
+        return Randomize.everything() if randomize else Randomize()
+    known = [f.name for f in dataclasses.fields(Randomize)]
+    for name, value in randomize.items():
+        _check_choice("randomize option", name, known)
+        if not isinstance(value, bool):
+            raise ConfigError(f"randomize.{name} is {value!r}, expected true or false")
+    return Randomize(**randomize)
+
+
+def _observation_space(obs_mode: str, cameras: Sequence[str], image_size: tuple[int, int]) -> spaces.Space[Any]:
+    state = spaces.Box(-1.0, 1.0, (OBSERVATION_SIZE,), np.float32)  # metres and flags: nothing is a metre away
+    if obs_mode == "state":
+        return state
+    images = spaces.Dict({c: spaces.Box(0, 255, (*image_size, 3), np.uint8) for c in cameras})
+    return spaces.Dict({"images": images} if obs_mode == "images" else {"state": state, "images": images})
+
+
+def _everywhere(**values: NDArray[Any]) -> Info:
+    """Infos true of every environment, with the masks that Gymnasium puts beside them."""
+    info: Info = {}
+    for key, value in values.items():
+        info[key] = value
+        info[f"_{key}"] = np.ones(len(value), bool)
+    return info
+
+
+def _rows(observation: Observation) -> list[Observation]:
+    """A batch of observations as one observation per environment."""
+    if not isinstance(observation, dict):
+        return list(observation)
+    parts = {key: _rows(value) for key, value in observation.items()}
+    return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
+
+
+def _only(info: Info) -> Info:
+    """The facts of a single environment as plain values."""
+    return {key: value[0].item() for key, value in info.items() if not key.startswith("_")}

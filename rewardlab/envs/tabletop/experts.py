@@ -1,0 +1,94 @@
+"""Policies that need no learning: an expert per task, and one that makes the mistakes learners make.
+
+They read the state observation, so that they work through any wrapper that leaves it alone.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.envs.tabletop.world import MAX_MOTION, Bools, Floats, vector
+
+GAIN = 0.45  # share of the distance commanded a step; with the motion's lag, more would overshoot
+HOVER = 0.07  # metres above the object from which the gripper descends
+
+# Where `tasks.observe` puts things.
+GRIP, OPENING, HELD, OBJECT, GOAL, OBJECT_HALF = slice(0, 3), 6, 7, slice(8, 11), slice(14, 17), slice(20, 23)
+
+
+def pick_cube_action(state: Floats, grasp_point: Floats, goal: Floats) -> Floats:
+    """Hover over the grasp point, descend, close, carry to the goal."""
+    grip, held = state[:, GRIP], state[:, HELD] > 0.5
+    aside = np.sqrt(np.square((grip - grasp_point)[:, :2]).sum(axis=1))
+    target = grasp_point.copy()
+    target[:, 2] += np.where(aside > 0.012, HOVER, -0.002)
+    at_object = (aside < 0.012) & (np.abs(grip[:, 2] - grasp_point[:, 2]) < 0.012)
+    target = np.where(held[:, None], grip + goal - state[:, OBJECT], target)
+    return _towards(grip, target, close=held | at_object)
+
+
+def peg_insertion_action(state: Floats, hole: Floats) -> Floats:
+    """Carry the held peg over the hole, lower it when it is centred."""
+    grip = state[:, GRIP]
+    peg = state[:, OBJECT]
+    aside = np.sqrt(np.square((peg - hole)[:, :2]).sum(axis=1))
+    over = hole.copy()
+    over[:, 2] += np.where(aside > 0.004, 0.065, -0.005)  # a little below the seat, so that it presses down
+    return _towards(grip, grip + over - peg, close=np.ones(len(state), bool))
+
+
+def _towards(grip: Floats, target: Floats, close: Bools) -> Floats:
+    motion = np.clip(GAIN * (target - grip) / MAX_MOTION / 0.5, -1, 1)
+    fingers = np.where(close, -1.0, 1.0)[:, None]
+    return np.concatenate([motion, fingers], axis=1, dtype=np.float32)
+
+
+class TabletopExpert:
+    """Solves the task from the state.
+
+    With `mistakes`, about half of the episodes go wrong, each in one of the ways that robots and half-trained policies
+    do; the others are merely shaky.
+    """
+
+    def __init__(self, task: str, num_envs: int, seed: int, mistakes: bool) -> None:
+        self.task = task
+        self.mistakes = mistakes
+        self._rng = np.random.default_rng(seed)
+        self._step = np.zeros(num_envs, np.int64)
+        self._goal_error = np.zeros((num_envs, 3), np.float32)
+        self._grasp_error = np.zeros((num_envs, 3), np.float32)
+        self._lets_go_at = np.full(num_envs, np.iinfo(np.int64).max)
+        self._shake = np.zeros(num_envs, np.float32)
+        self.begin(np.ones(num_envs, bool))
+
+    def begin(self, fresh: Bools) -> None:
+        """Episodes start where `fresh`: choose what will go wrong in each."""
+        ids = np.flatnonzero(fresh)
+        self._step[ids] = 0
+        if not self.mistakes:
+            return
+        n = len(ids)
+        mistake = self._rng.choice(["none", "goal", "grasp", "drop"], n, p=[0.5, 0.2, 0.12, 0.18])
+        self._goal_error[ids] = np.where((mistake == "goal")[:, None], self._offset(n, 0.05, 0.12), 0)
+        self._grasp_error[ids] = np.where((mistake == "grasp")[:, None], self._offset(n, 0.02, 0.06), 0)
+        never = np.iinfo(np.int64).max
+        self._lets_go_at[ids] = np.where(mistake == "drop", self._rng.integers(8, 40, n), never)
+        self._shake[ids] = self._rng.uniform(0.05, 0.35, n)
+
+    def _offset(self, n: int, shortest: float, longest: float) -> NDArray[np.float64]:
+        direction = self._rng.standard_normal((n, 3))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        return direction * self._rng.uniform(shortest, longest, (n, 1))
+
+    def act(self, state: Floats) -> Floats:
+        """Actions for a batch of state observations."""
+        goal = state[:, GOAL] + self._goal_error
+        if self.task == "PickCube":
+            grasp_point = state[:, OBJECT] + self._grasp_error * vector([1, 1, 0])
+            action = pick_cube_action(state, grasp_point, goal)
+        else:
+            action = peg_insertion_action(state, goal + self._grasp_error * vector([1, 1, 0]))
+        if self.mistakes:
+            action += self._shake[:, None] * self._rng.standard_normal(action.shape, dtype=np.float32)
+            action[self._step >= self._lets_go_at, 3] = 1.0
+        self._step += 1
+        return np.clip(action, -1, 1)

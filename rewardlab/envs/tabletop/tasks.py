@@ -1,0 +1,193 @@
+"""What is to be done: where an episode starts, what stops the object, when it is a success, what it is worth."""
+
+from typing import Protocol
+
+import numpy as np
+
+from rewardlab.envs.tabletop.world import (
+    FINGER_HALF,
+    FINGER_RISE,
+    MAX_OPENING,
+    Bools,
+    Floats,
+    World,
+    move_gripper,
+    move_object,
+    push_by_fingers,
+    rest_on_table,
+    stop_object_at,
+)
+from rewardlab.registry import Registry
+
+
+class Task(Protocol):
+    """One task; holds constants only, so that one object serves any number of environments."""
+
+    name: str
+    goal_is_a_ball: bool
+
+    def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
+        """`n` fresh episodes; `scale` [n] multiplies the object's size."""
+
+    def allowed(self, world: World, before: Floats) -> Floats:
+        """Where the object's centre may be, given where it would go and where it was `before`."""
+
+    def success(self, world: World) -> Bools: ...
+
+    def progress(self, world: World) -> Floats:
+        """The dense reward without the bonus for success, in [0, 1]."""
+
+
+TASKS: Registry[type[Task]] = Registry("tabletop task")
+
+
+def advance(task: Task, world: World, action: Floats, rng: np.random.Generator, noise: float) -> None:
+    """One step of the mechanics, in place."""
+    before = world.object.copy()
+    move_gripper(world, action, rng, noise)
+    move_object(world)
+    stop_object_at(world, task.allowed(world, before))
+    push_by_fingers(world)
+
+
+def observe(world: World) -> Floats:
+    """The state a policy sees: positions in metres, relative ones first-class because they are what matters."""
+    return np.concatenate(
+        [
+            world.grip,
+            world.grip_velocity,
+            world.opening[:, None],
+            world.held[:, None].astype(np.float32),
+            world.object,
+            world.object - world.grip,
+            world.goal,
+            world.goal - world.object,
+            world.object_half,
+        ],
+        axis=1,
+        dtype=np.float32,
+    )
+
+
+OBSERVATION_SIZE = 23
+
+
+def _distance(a: Floats, b: Floats) -> Floats:
+    return np.sqrt(np.square(a - b).sum(axis=1))
+
+
+def _new_world(grip: Floats, held: bool, object_: Floats, half: Floats, goal: Floats) -> World:
+    n = len(grip)
+    opening = 2 * half[:, 1] if held else np.full(n, 0.8 * MAX_OPENING, np.float32)
+    return World(
+        grip=grip.astype(np.float32),
+        grip_velocity=np.zeros((n, 3), np.float32),
+        opening=opening.astype(np.float32),
+        held=np.full(n, held),
+        hold_offset=(object_ - grip if held else np.zeros((n, 3))).astype(np.float32),
+        object=object_.astype(np.float32),
+        object_half=half.astype(np.float32),
+        fall_speed=np.zeros(n, np.float32),
+        goal=goal.astype(np.float32),
+    )
+
+
+@TASKS.register("PickCube")
+class PickCube:
+    """Reach the cube, grasp it, lift it into the floating ball, hold still."""
+
+    name = "PickCube"
+    goal_is_a_ball = True
+    cube_half = 0.025
+    tolerance = 0.025  # the cube's centre within this distance of the ball's
+    still = 0.010  # metres a step below which the gripper counts as holding still
+
+    def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
+        half = np.repeat(self.cube_half * scale[:, None], 3, axis=1)
+        cube = rng.uniform(-0.10, 0.10, (n, 3))
+        cube[:, 2] = half[:, 2]
+        grip = rng.uniform([-0.10, -0.10, 0.14], [0.10, 0.10, 0.22], (n, 3))
+        goal = rng.uniform([-0.10, -0.10, 0.12], [0.10, 0.10, 0.21], (n, 3))
+        return _new_world(grip, False, cube, half, goal)
+
+    def allowed(self, world: World, before: Floats) -> Floats:
+        return rest_on_table(world)
+
+    def success(self, world: World) -> Bools:
+        placed = _distance(world.object, world.goal) <= self.tolerance
+        return placed & (np.sqrt(np.square(world.grip_velocity).sum(axis=1)) <= self.still)
+
+    def progress(self, world: World) -> Floats:
+        reach = 1 - np.tanh(8 * _distance(world.grip, world.object))
+        carry = world.held * (1 - np.tanh(8 * _distance(world.object, world.goal)))
+        return (0.25 * reach + 0.25 * world.held + 0.5 * carry).astype(np.float32)
+
+
+@TASKS.register("PegInsertion")
+class PegInsertion:
+    """Lower the held peg into the hole of a block. The hole is 2 mm wider than the peg on each side."""
+
+    name = "PegInsertion"
+    goal_is_a_ball = False
+    peg_half = (0.010, 0.010, 0.045)
+    block_half = 0.045
+    block_top = 0.050
+    hole_floor = 0.005
+    clearance = 0.002
+    chamfer = 0.004  # within this distance the rim guides the peg in
+    seated = 0.012  # the peg's lower end below this height is a success
+
+    def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
+        half = np.array(self.peg_half) * np.stack([scale, scale, np.ones_like(scale)], axis=1)
+        goal = rng.uniform(-0.08, 0.08, (n, 3))
+        goal[:, 2] = self.hole_floor + half[:, 2]
+        peg = goal + rng.uniform([-0.08, -0.08, 0.08], [0.08, 0.08, 0.14], (n, 3))
+        grip = peg + np.array([0.0, 0.0, 0.020])
+        return _new_world(grip, True, peg, half, goal)
+
+    def allowed(self, world: World, before: Floats) -> Floats:
+        self._keep_fingers_out_of_the_block(world)
+        allowed = rest_on_table(world)
+        length = world.object_half[:, 2]
+        aside = allowed[:, :2] - world.goal[:, :2]
+        over_block = (np.abs(aside) < self.block_half + world.object_half[:, :2]).all(axis=1)
+        bottom = allowed[:, 2] - length
+        below = over_block & (bottom < self.block_top)
+
+        inside_before = self._in_hole(before, world.goal) & (before[:, 2] - length < self.block_top - 1e-4)
+        from_above = before[:, 2] - length >= self.block_top - 1e-4
+        enters = below & from_above & (np.abs(aside) <= self.clearance + self.chamfer).all(axis=1)
+        guided = inside_before | enters
+        in_hole_xy = world.goal[:, :2] + np.clip(aside, -self.clearance, self.clearance)
+        allowed[:, :2] = np.where(guided[:, None], in_hole_xy, allowed[:, :2])
+        allowed[:, 2] = np.where(guided, np.maximum(allowed[:, 2], self.hole_floor + length), allowed[:, 2])
+
+        lands = below & from_above & ~guided
+        allowed[:, 2] = np.where(lands, self.block_top + length, allowed[:, 2])
+        hits_side = below & ~from_above & ~guided
+        allowed[:, :2] = np.where(hits_side[:, None], before[:, :2], allowed[:, :2])
+        return allowed
+
+    def _keep_fingers_out_of_the_block(self, world: World) -> None:
+        over = (np.abs(world.grip - world.goal)[:, :2] < self.block_half).all(axis=1)
+        lowest = self.block_top + FINGER_HALF[2] - FINGER_RISE
+        stopped = np.where(over, np.maximum(lowest - world.grip[:, 2], 0), 0).astype(np.float32)
+        world.grip[:, 2] += stopped
+        world.object[:, 2] += np.where(world.held, stopped, 0)
+
+    def _in_hole(self, position: Floats, goal: Floats) -> Bools:
+        aside = np.abs(position - goal)[:, :2]
+        return np.asarray((aside <= self.clearance + 1e-4).all(axis=1))
+
+    def success(self, world: World) -> Bools:
+        seated: Bools = self._in_hole(world.object, world.goal) & (
+            world.object[:, 2] - world.object_half[:, 2] <= self.seated
+        )
+        return seated
+
+    def progress(self, world: World) -> Floats:
+        aside = np.sqrt(np.square((world.object - world.goal)[:, :2]).sum(axis=1))
+        height = np.maximum(world.object[:, 2] - world.goal[:, 2], 0)
+        centred = 1 - np.tanh(20 * aside)
+        lowered = (aside < 0.01) * (1 - np.tanh(8 * height))
+        return (0.5 * centred + 0.5 * lowered).astype(np.float32)

@@ -1,0 +1,55 @@
+"""The tree keeps its promises: which folder may import which, and what nothing may do."""
+
+import ast
+from pathlib import Path
+
+import rewardlab
+
+PACKAGE = Path(rewardlab.__file__).parent
+
+# Each layer may import the ones before it, and itself.
+LAYERS = [
+    {"errors", "registry", "types"},
+    {"compat", "config"},
+    {"data", "models"},
+    {"envs"},
+    {"rewards", "rl"},
+    {"training"},
+    {"workers"},
+    {"pipelines"},
+    {"cli", "__main__"},
+]
+STRANGERS = [{"rewards", "rl"}, {"data", "models"}]
+
+
+def layer_of(part: str) -> int:
+    return next(i for i, layer in enumerate(LAYERS) if part in layer)
+
+
+def imports(file: Path) -> set[str]:
+    """The parts of rewardlab that a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    parts = [name.split(".") for name in names if name.startswith("rewardlab.")]
+    return {part[1] for part in parts}
+
+
+def test_imports_point_one_way() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        part = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        for other in imports(file) - {part}:
+            assert layer_of(other) <= layer_of(part), f"{file}: {part} must not import {other}"
+            assert {part, other} not in STRANGERS, f"{file}: {part} and {other} do not know each other"
+
+
+def test_no_file_is_a_drawer_for_everything() -> None:
+    names = {file.name for file in PACKAGE.rglob("*.py")}
+    assert not names & {"utils.py", "helpers.py", "misc.py", "common.py"}
+    long = {str(file): n for file in PACKAGE.rglob("*.py") if (n := len(file.read_text().splitlines())) > 600}
+    assert not long
