@@ -1,0 +1,46 @@
+"""The command line, one file a command: reads arguments, calls a pipeline, prints what happened and where results are.
+
+Commands import what they need when they run, so that `rewardlab --help` answers at once.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from rewardlab.cli import collect, config, data, demo
+from rewardlab.compat import CompatibilityNote
+from rewardlab.errors import RewardlabError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the `rewardlab` command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="rewardlab", description="Learned rewards for robots and RL agents.")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (demo, collect, data, config):
+        module.add_to(commands)
+    arguments = parser.parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        warnings.simplefilter("always", CompatibilityNote)
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return arguments.handler(arguments) or 0
+    except RewardlabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted: everything that was finished is on disk", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    kind = "note" if issubclass(category, CompatibilityNote) else "warning"
+    print(f"{kind}: {message}", file=sys.stderr)

@@ -1,0 +1,35 @@
+"""`rewardlab collect`: labelled episodes from a policy that needs no training."""
+
+import argparse
+
+from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+
+
+def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
+    example = "rewardlab collect tabletop_pickcube --episodes 200 --policy noisy_expert --out data/pickcube"
+    command = add_command(commands, "collect", "collect labelled episodes with a policy", example, _collect)
+    command.add_argument("name", help=CONFIG_HELP)
+    command.add_argument("--episodes", type=int, help="stop after this many episodes")
+    command.add_argument("--policy", help="who acts: expert, noisy_expert or random")
+    command.add_argument("--out", metavar="DIR", help="where the episodes go")
+    command.add_argument("--format", help="safetensors (default), pickle or npy")
+    command.add_argument("--seed", type=int)
+    command.add_argument("--append", action="store_true", help="add to a directory that already has episodes")
+    command.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES_HELP)
+
+
+def _collect(arguments: argparse.Namespace) -> None:
+    from rewardlab.config import load_config, text_override
+    from rewardlab.pipelines import collect
+
+    options = {
+        "seed": arguments.seed,
+        "data.collection.episodes": arguments.episodes,
+        "data.collection.policy": arguments.policy,
+        "data.collection.format": arguments.format,
+        "data.collection.save_dir": arguments.out,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    overrides = [text_override(key, v) if isinstance(v, str) else f"{key}={v}" for key, v in given.items()]
+    cfg = load_config(arguments.name, ["runner.task=collect", *arguments.overrides, *overrides])
+    collect.run(cfg, append=arguments.append)

@@ -1,0 +1,28 @@
+"""`rewardlab config`: which configurations there are, and every key of one."""
+
+import argparse
+
+from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+
+
+def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
+    group = commands.add_parser("config", help="list and print configurations")
+    verbs = group.add_subparsers(title="what to do", metavar="VERB", required=True)
+    add_command(verbs, "list", "list the configs that come with rewardlab", "rewardlab config list", _list)
+    example = "rewardlab config show tabletop_pickcube env.train.num_envs=16"
+    command = add_command(verbs, "show", "print every key of a config with its value", example, _show)
+    command.add_argument("name", help=CONFIG_HELP)
+    command.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES_HELP)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from rewardlab.config import config_names
+
+    for name, description in config_names().items():
+        print(f"{name:32} {description}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from rewardlab.config import load_config, to_yaml
+
+    print(to_yaml(load_config(arguments.name, arguments.overrides, check_files=False)), end="")

@@ -1,0 +1,87 @@
+"""`rewardlab data`: look at, check and convert episodes on disk."""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from rewardlab.cli.command import Commands, add_command
+
+
+def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
+    group = commands.add_parser("data", help="look at, check and convert episodes on disk")
+    verbs = group.add_subparsers(title="what to do", metavar="VERB", required=True)
+    info = add_command(verbs, "info", "count episodes, frames and labels", "rewardlab data info DIR", _info)
+    example = "rewardlab data verify DIR"
+    verify = add_command(verbs, "verify", "read every byte and name damaged files", example, _verify)
+    example = "rewardlab data convert DIR data_as_pickle --format pickle"
+    convert = add_command(verbs, "convert", "write the episodes in another format", example, _convert)
+    example = "rewardlab data show DIR --out sheet.png"
+    show = add_command(verbs, "show", "draw frames with their labels as one PNG", example, _show)
+    for verb in (info, verify, convert, show):
+        verb.add_argument("path", metavar="DIR", help="directory of episodes, or one file")
+    convert.add_argument("out", metavar="OUT", help="directory that does not exist yet")
+    convert.add_argument("--format", default="safetensors", help="safetensors, pickle or npy (default: %(default)s)")
+    show.add_argument("--out", metavar="PNG", default="contact_sheet.png", help="(default: %(default)s)")
+    show.add_argument("--episodes", type=int, default=8, help="rows (default: %(default)s)")
+    show.add_argument("--frames", type=int, default=8, help="columns (default: %(default)s)")
+    show.add_argument("--camera", help="default: each episode's first camera")
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from rewardlab.data.inspection import summarize
+
+    summary = summarize(arguments.path)
+
+    def listed(counts: Counter[str]) -> str:
+        return ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
+
+    print(f"{arguments.path}")
+    print(f"  episodes   {summary.episodes:>9,}   success {summary.success_episodes:,}   failure {summary.failure_episodes:,}")
+    print(f"  frames     {summary.frames:>9,}   success {summary.success_frames:,}   failure {summary.failure_frames:,}")
+    print(f"  size       {summary.bytes / 1e6:>9,.1f} MB")
+    print(f"  cameras    {listed(summary.cameras)}")
+    print(f"  task       {listed(summary.tasks)}")
+    print(f"  policy     {listed(summary.policies)}")
+    print(f"  format     {listed(summary.formats)}")
+    for path, problem in summary.damaged:
+        print(f"  damaged    {path}: {problem}")
+    return 1 if summary.damaged else 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from rewardlab.data.inspection import verify
+
+    problems = verify(arguments.path)
+    for path, problem in problems:
+        print(f"{path}: {problem}")
+    print(f"{len(problems)} problems" if problems else f"every episode in {arguments.path} is whole")
+    return 1 if problems else 0
+
+
+def _convert(arguments: argparse.Namespace) -> None:
+    from rich.progress import Progress
+
+    from rewardlab.data.convert import convert
+
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("converting")
+        count = convert(
+            arguments.path,
+            arguments.out,
+            arguments.format,
+            lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    print(f"{count} episodes as {arguments.format} in {arguments.out}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from rewardlab.data.contact_sheet import contact_sheet
+
+    sheet = contact_sheet(
+        arguments.path,
+        Path(arguments.out),
+        episodes=arguments.episodes,
+        frames=arguments.frames,
+        camera=arguments.camera,
+    )
+    print(f"wrote {sheet}")

@@ -1,0 +1,30 @@
+"""Episodes: on disk in several formats, collected from environments, inspected and converted."""
+
+from rewardlab.data.collector import EpisodeCollector
+from rewardlab.data.contact_sheet import contact_sheet
+from rewardlab.data.convert import convert
+from rewardlab.data.episodes import Episode, EpisodeFacts
+from rewardlab.data.formats import FORMATS
+from rewardlab.data.inspection import DatasetSummary, Problem, summarize, verify
+from rewardlab.data.reader import EpisodeSet, StoredEpisode, read_episodes
+from rewardlab.data.reward_collector import RewardDataCollector
+from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
+
+__all__ = [
+    "FORMATS",
+    "BackgroundWriter",
+    "DatasetSummary",
+    "Episode",
+    "EpisodeCollector",
+    "EpisodeFacts",
+    "EpisodeSet",
+    "EpisodeWriter",
+    "Problem",
+    "RewardDataCollector",
+    "StoredEpisode",
+    "contact_sheet",
+    "convert",
+    "read_episodes",
+    "summarize",
+    "verify",
+]

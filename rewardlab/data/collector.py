@@ -1,0 +1,176 @@
+"""Episodes from environments side by side: a buffer per environment, targets per outcome, files in the background."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, check_columns
+from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
+from rewardlab.errors import DataError
+
+
+@dataclass
+class OutcomeCount:
+    """How many episodes of one outcome: on disk before, kept now, ended in all (kept or not)."""
+
+    target: int | None
+    on_disk: int = 0
+    kept: int = 0
+    seen: int = 0
+
+    @property
+    def full(self) -> bool:
+        return self.target is not None and self.on_disk + self.kept >= self.target
+
+
+@dataclass
+class EpisodeBuffer:
+    """The rows of one environment's running episode."""
+
+    task: str
+    policy: str
+    seed: int | None
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def build(self, dtypes: dict[str, np.dtype[Any]], success: bool) -> Episode:
+        """Stack the rows; called in the writer's thread."""
+        values = zip(dtypes.items(), zip(*self.rows, strict=True), strict=True)
+        columns = {name: _stack(column, dtype) for (name, dtype), column in values}
+        if "grasp" in columns and not columns["grasp"].any():
+            del columns["grasp"]
+        return Episode.from_columns(columns, task=self.task, seed=self.seed, policy=self.policy, success=success)
+
+
+def _stack(values: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+    if not isinstance(values[0], np.ndarray):
+        return np.array(values, dtype=dtype)
+    # np.stack lets go of the GIL once a row, and the environments that are stepping have to win it back each time.
+    return np.frombuffer(bytearray().join(values), dtype).reshape(len(values), *values[0].shape)
+
+
+class EpisodeCollector:
+    """Collects rows per environment and writes each episode that ends, until both targets are reached.
+
+    Not responsible for knowing when an episode begins or ends: whoever steps the environments calls `begin`, `add`
+    and `end`. Columns are named as in `rewardlab.data.episodes`, one row per environment in `env_ids`. A class whose
+    target is reached is counted, not kept; episodes already on disk count. An unfinished episode is never written.
+    """
+
+    def __init__(
+        self,
+        writer: EpisodeWriter,
+        num_envs: int,
+        *,
+        target_success: int | None = None,
+        target_failure: int | None = None,
+        task: str = UNKNOWN,
+        policy: str = UNKNOWN,
+    ) -> None:
+        self.task = task
+        self.policy = policy
+        self.seed: int | None = None
+        # Environments with one time limit end together: room for one episode each lets stepping go on meanwhile.
+        self._background = BackgroundWriter(writer, capacity=max(8, num_envs))
+        self._buffers: list[EpisodeBuffer | None] = [None] * num_envs
+        self._columns: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        self._targets = {"success": target_success, "failure": target_failure}
+        self._counts: dict[str, OutcomeCount] | None = None
+
+    @property
+    def counts(self) -> dict[str, OutcomeCount]:
+        """Under "success" and "failure". The first use looks at what is on disk."""
+        if self._counts is None:
+            on_disk = {name: self._background.writer.count(name == "success") for name in self._targets}
+            self._counts = {name: OutcomeCount(target, on_disk[name]) for name, target in self._targets.items()}
+        return self._counts
+
+    @property
+    def full(self) -> bool:
+        """Both targets are reached: nothing more will be kept, so nothing more need be rendered."""
+        return all(count.full for count in self.counts.values())
+
+    def running(self) -> Array:
+        """Which environments have an episode under way."""
+        return np.array([buffer is not None for buffer in self._buffers])
+
+    def length(self, env: int) -> int:
+        buffer = self._buffers[env]
+        return 0 if buffer is None else len(buffer.rows)
+
+    def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
+        """Open a new episode in each environment with its reset frame; an unfinished one there is dropped."""
+        for env in env_ids:
+            self._buffers[env] = EpisodeBuffer(self.task, self.policy, self.seed)
+        self.add(env_ids, columns)
+
+    def add(self, env_ids: Sequence[int], columns: Columns) -> None:
+        """Add the arrival at one more frame in each environment."""
+        if len(env_ids) == 0:
+            return
+        self._check(env_ids, columns)
+        # Rows are copied: environments reuse their arrays, and a view would keep the whole batch in memory.
+        values = [
+            column.tolist() if column.ndim == 1 else [row.copy() for row in column] for column in columns.values()
+        ]
+        for env, row in zip(env_ids, zip(*values, strict=True), strict=True):
+            buffer = self._buffers[env]
+            if buffer is None:
+                raise DataError(f"env {env}: a step arrived, but no episode was begun; reset the environment first")
+            buffer.rows.append(row)
+
+    def end(self, env_ids: Iterable[int], success: Array | None = None) -> None:
+        """End the episodes; `success[env]` marks one a success even if no frame was.
+
+        Blocks while the queue of the writer is full.
+        """
+        label = list(self._columns).index("success") if self._columns else 0
+        dtypes = {name: dtype for name, (dtype, _) in self._columns.items()}
+        for env in env_ids:
+            buffer, self._buffers[env] = self._buffers[env], None
+            if buffer is None or not buffer.rows:
+                continue
+            told = success is not None and bool(success[env])
+            succeeded = told or any(row[label] for row in buffer.rows)
+            count = self.counts["success" if succeeded else "failure"]
+            count.seen += 1
+            if not count.full:
+                count.kept += 1
+                self._background.submit(partial(buffer.build, dtypes, told))
+
+    def flush(self) -> None:
+        """Wait until every ended episode is on disk."""
+        self._background.flush()
+
+    def close(self) -> None:
+        """Finish writing. Episodes still running are dropped."""
+        self._buffers = [None] * len(self._buffers)
+        self._background.close()
+
+    def _check(self, env_ids: Sequence[int], columns: Columns) -> None:
+        def locate(row: int) -> str:
+            return f"env {env_ids[row]}, step {self.length(env_ids[row])}"
+
+        try:
+            check_columns(columns, locate)
+        except DataError as error:
+            first = env_ids[0]
+            raise DataError(f"env {first}, step {self.length(first)}: {error}") from None
+        found = {name: (column.dtype, column.shape[1:]) for name, column in columns.items()}
+        if not self._columns:
+            self._columns = found
+        elif found != self._columns:
+            name = next(n for n in [*found, *self._columns] if found.get(n) != self._columns.get(n))
+            texts = [f"{c[name][0]} {list(c[name][1])}" if name in c else "nothing" for c in (found, self._columns)]
+            raise DataError(f"{locate(0)}: '{name}' is {texts[0]}; it was {texts[1]} before")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._background.__exit__(kind, error, traceback)

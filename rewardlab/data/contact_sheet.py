@@ -1,0 +1,102 @@
+"""A picture of a data set: one row per episode, each frame with its own label."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from rewardlab.data.atomic import temporary_path
+from rewardlab.data.reader import EpisodeSet, StoredEpisode, read_episodes
+from rewardlab.errors import DataError
+
+GREEN, RED, INK, PAPER = (24, 140, 60), (200, 44, 44), (30, 30, 30), (250, 250, 250)
+TILE = 128  # smallest side of a drawn frame in pixels
+BORDER, CAPTION, GAP, TITLE, SIDE = 4, 18, 8, 44, 170
+
+
+def contact_sheet(
+    path: str | Path, out_png: str | Path, *, episodes: int = 8, frames: int = 8, camera: str | None = None
+) -> Path:
+    """Draw up to `episodes` episodes of both outcomes, `frames` frames each from the first to the last, as a PNG."""
+    everything = read_episodes(path)
+    chosen = _choose(everything, episodes)
+    rows = [_draw_row(episode, frames, camera) for episode in chosen]
+    width = max(row.width for row in rows) + 2 * GAP
+    sheet = Image.new("RGB", (width, TITLE + sum(row.height + GAP for row in rows)), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((GAP, 6), str(path), INK, _font(15))
+    shown = sum(episode.facts.success for episode in chosen)
+    counts = f"{len(everything)} episodes; shown: {shown} success, {len(chosen) - shown} failure."
+    draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not.", INK, _font(12))
+    top = TITLE
+    for row in rows:
+        sheet.paste(row, (GAP, top))
+        top += row.height + GAP
+    return _save(sheet, Path(out_png))
+
+
+def _choose(everything: EpisodeSet, count: int) -> list[StoredEpisode]:
+    """Both outcomes in equal parts where there are enough, spread evenly over the data set."""
+    successes = [episode for episode in everything if episode.facts.success]
+    failures = [episode for episode in everything if not episode.facts.success]
+    wanted = min(len(successes), max(count // 2, count - len(failures)))
+    return _spread(successes, wanted) + _spread(failures, min(len(failures), count - wanted))
+
+
+def _spread(episodes: list[StoredEpisode], count: int) -> list[StoredEpisode]:
+    return [episodes[i] for i in np.linspace(0, len(episodes) - 1, count).round().astype(int)]
+
+
+def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.Image:
+    facts, labels = episode.facts, episode.labels()
+    if not facts.cameras:
+        raise DataError(f"{episode.path} has no images to show")
+    camera = camera or next(iter(facts.cameras))
+    times = np.unique(np.linspace(0, facts.length - 1, count).round().astype(int))
+    tiles = [_draw_tile(episode.frame(camera, t), int(t), bool(labels[t])) for t in map(int, times)]
+    row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
+    draw = ImageDraw.Draw(row)
+    outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
+    for line, (text, ink) in enumerate(
+        [
+            (episode.path.stem, INK),
+            (outcome, colour),
+            (facts.task, INK),
+            (facts.policy, INK),
+            (f"{facts.length} frames", INK),
+        ]
+    ):
+        draw.text((0, 6 + 18 * line), text[:24], ink, _font(13))
+    for index, tile in enumerate(tiles):
+        row.paste(tile, (SIDE + index * (tile.width + GAP), 0))
+    return row
+
+
+def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool) -> Image.Image:
+    scale = max(1, -(-TILE // min(frame.shape[:2])))
+    # Whole-number nearest scaling keeps small frames as sharp as the classifier sees them.
+    picture = Image.fromarray(frame).resize((frame.shape[1] * scale, frame.shape[0] * scale), Image.Resampling.NEAREST)
+    colour = GREEN if success else RED
+    tile = Image.new("RGB", (picture.width + 2 * BORDER, picture.height + 2 * BORDER + CAPTION), colour)
+    tile.paste(picture, (BORDER, BORDER))
+    text = f"t={t} {'success' if success else 'no success'}"
+    ImageDraw.Draw(tile).text((BORDER + 2, picture.height + 2 * BORDER), text, (255, 255, 255), _font(12))
+    return tile
+
+
+def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
+    return ImageFont.load_default(size)
+
+
+def _save(sheet: Image.Image, target: Path) -> Path:
+    temporary = temporary_path(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(temporary, format="png")
+        temporary.replace(target)
+    except OSError as error:
+        raise DataError(f"could not write {target}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target

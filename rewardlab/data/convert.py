@@ -1,0 +1,45 @@
+"""Episodes from one format to another."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from rewardlab.data.atomic import temporary_path
+from rewardlab.data.reader import read_episodes
+from rewardlab.data.writer import EpisodeWriter
+from rewardlab.errors import DataError
+
+
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    format: str = "safetensors",
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write all episodes of `source` to the new directory `destination`; it appears when all of them are in it.
+
+    `progress` is called with (done, total). What a format has no place for (see the formats) is left out.
+    """
+    destination = Path(destination)
+    _check_destination(Path(source), destination)
+    episodes = read_episodes(source)
+    temporary = temporary_path(destination)
+    writer = EpisodeWriter(temporary, format, durable=False)
+    try:
+        for done, episode in enumerate(episodes, start=1):
+            writer.write(episode.load())
+            if progress is not None:
+                progress(done, len(episodes))
+        temporary.rename(destination)
+    except OSError as error:
+        raise DataError(f"could not convert to {destination}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return len(episodes)
+
+
+def _check_destination(source: Path, destination: Path) -> None:
+    if destination.resolve().is_relative_to(source.resolve()):
+        raise DataError(f"{destination} is inside {source}; its episodes would be counted twice. Choose another place")
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise DataError(f"{destination} is not empty; choose a directory that does not exist yet")

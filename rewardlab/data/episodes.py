@@ -1,0 +1,176 @@
+"""An episode: named columns in time order, plus the facts about it.
+
+Columns are NumPy arrays under flat names ("observation.images.base_camera", "success", ...), so that files can be read,
+checked and converted without importing torch; `Episode.steps` gives them as the Batch of `rewardlab.types`.
+Every column but `success` is optional.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.errors import DataError
+
+if TYPE_CHECKING:  # importing tensordict takes seconds
+    from rewardlab.types import Batch
+
+Array: TypeAlias = npt.NDArray[Any]
+Columns: TypeAlias = dict[str, Array]
+
+STATE = "observation.state"
+IMAGES = "observation.images."
+UNKNOWN = "unknown"
+
+# Allowed dtypes and numbers of dimensions (time included) of the columns that `rewardlab.types` names.
+_FLOAT, _INT, _BOOL = np.dtype("float32"), np.dtype("int64"), np.dtype("bool")
+_KNOWN: dict[str, tuple[tuple[np.dtype[Any], ...], tuple[int, ...]]] = {
+    STATE: ((_FLOAT,), (2,)),
+    "action": ((_FLOAT, _INT), (1, 2, 3)),
+    "reward": ((_FLOAT,), (1,)),
+    "env_reward": ((_FLOAT,), (1,)),
+    "terminated": ((_BOOL,), (1,)),
+    "truncated": ((_BOOL,), (1,)),
+    "success": ((_BOOL,), (1,)),
+    "grasp": ((_BOOL,), (1,)),
+}
+
+
+@dataclass(frozen=True)
+class EpisodeFacts:
+    """What is known about an episode without looking at its frames."""
+
+    length: int
+    success: bool  # in any frame, or reported by the environment for the episode as a whole
+    success_at_end: bool
+    task: str = UNKNOWN
+    seed: int | None = None  # of the run it is from: what the environments were reset with
+    policy: str = UNKNOWN  # who acted
+    cameras: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> (height, width)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "EpisodeFacts":
+        cameras = {name: (int(size[0]), int(size[1])) for name, size in values["cameras"].items()}
+        return cls(**{**values, "cameras": cameras})
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Rows in time order, row t being the arrival at frame t (see `rewardlab.types`), and the facts."""
+
+    columns: Columns
+    facts: EpisodeFacts
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Columns,
+        *,
+        task: str = UNKNOWN,
+        seed: int | None = None,
+        policy: str = UNKNOWN,
+        success: bool = False,
+    ) -> "Episode":
+        """Check the columns and work out the facts; `success=True` makes it a success whatever the frames say."""
+        check_columns(columns)
+        labels = columns["success"]
+        cameras = {name.removeprefix(IMAGES): a.shape[1:3] for name, a in columns.items() if name.startswith(IMAGES)}
+        facts = EpisodeFacts(
+            length=len(labels),
+            success=bool(labels.any()) or success,
+            success_at_end=bool(labels[-1]),
+            task=task,
+            seed=seed,
+            policy=policy,
+            cameras=cameras,
+        )
+        return cls(columns, facts)
+
+    @classmethod
+    def from_steps(
+        cls, steps: "Batch", *, task: str = UNKNOWN, seed: int | None = None, policy: str = UNKNOWN
+    ) -> "Episode":
+        """An episode from a Batch of shape [T]."""
+        leaves = steps.items(include_nested=True, leaves_only=True)
+        columns = {
+            key if isinstance(key, str) else ".".join(key): np.ascontiguousarray(value.detach().cpu().numpy())
+            for key, value in leaves
+        }
+        return cls.from_columns(columns, task=task, seed=seed, policy=policy)
+
+    @cached_property
+    def steps(self) -> "Batch":
+        """The rows as a Batch of shape [T]; shares memory with the columns."""
+        import torch
+        from tensordict import TensorDict
+
+        tensors = {_nested_key(name): torch.from_numpy(array) for name, array in self.columns.items()}
+        batch = TensorDict({}, batch_size=[self.facts.length])
+        for key, tensor in tensors.items():
+            batch[key] = tensor
+        return batch
+
+    def transitions(self) -> "Batch":
+        """The T-1 transitions: observation, the action taken in it, what followed, and ("next", "observation")."""
+        steps = self.steps
+        moves = steps[1:].copy()
+        observation = steps.get("observation", None)
+        if observation is None:
+            raise DataError("this episode has no observations, so it has no transitions")
+        moves["next"] = {"observation": moves["observation"]}
+        moves["observation"] = observation[:-1]
+        return moves
+
+    def __len__(self) -> int:
+        return self.facts.length
+
+
+def _nested_key(name: str) -> tuple[str, ...]:
+    if name.startswith(IMAGES):  # a camera's name may contain dots
+        return ("observation", "images", name.removeprefix(IMAGES))
+    return tuple(name.split("."))
+
+
+def check_episode(episode: Episode) -> None:
+    """Raise a DataError that names the column, what was found and what was expected."""
+    check_columns(episode.columns)
+    found = len(episode.columns["success"])
+    if found != episode.facts.length:
+        raise DataError(f"the facts say {episode.facts.length} frames, the columns have {found}")
+
+
+def check_columns(columns: Columns, locate: Callable[[int], str] = "step {}".format) -> None:
+    """The one place where columns are checked; `locate` says in words which row is meant."""
+    if "success" not in columns:
+        raise DataError(f"no column 'success'; found {', '.join(sorted(columns)) or 'nothing'}")
+    rows = len(columns["success"])
+    if rows == 0:
+        raise DataError("no rows: an episode has at least one frame")
+    for name, array in columns.items():
+        _check_form(name, array)
+        if len(array) != rows:
+            raise DataError(f"'{name}' has {len(array)} rows, the labels ('success') have {rows}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            bad = np.argwhere(~np.isfinite(array))[0]
+            raise DataError(f"'{name}' is {array[tuple(bad)]} at {locate(int(bad[0]))}; expected finite numbers")
+
+
+def _check_form(name: str, array: Array) -> None:
+    if name.startswith(IMAGES):
+        good = array.dtype == np.uint8 and array.ndim == 4 and array.shape[-1] == 3 and 0 not in array.shape[1:3]
+        expected = "uint8 [rows, height, width, 3]"
+    elif name in _KNOWN:
+        dtypes, ndims = _KNOWN[name]
+        good = array.dtype in dtypes and array.ndim in ndims
+        expected = f"{' or '.join(map(str, dtypes))}, {' or '.join(f'{n}-d' for n in ndims)}" if not good else ""
+    else:
+        good = array.dtype.kind in "biuf" and array.ndim > 0
+        expected = "numbers, one row per frame"
+    if not good:
+        raise DataError(f"'{name}' is {array.dtype} {list(array.shape)}; expected {expected}")

@@ -1,0 +1,91 @@
+"""What a file format must know. A format that can do better than reading the whole file overrides the last three."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.data.episodes import IMAGES, Array, Columns, Episode, EpisodeFacts, check_episode
+from rewardlab.errors import DataError
+
+
+class EpisodeFormat(ABC):
+    """One file per episode, in one of two folders by its outcome."""
+
+    name: str
+    suffix: str
+    success_folder: str = "success"
+    failure_folder: str = "failure"
+    stem: str = "episode_{:06d}"
+    shared_counter: bool = True  # one numbering for both folders, or one each
+
+    @abstractmethod
+    def write(self, episode: Episode, file: BinaryIO) -> None:
+        """Write a checked episode."""
+
+    @abstractmethod
+    def decode(self, path: Path) -> Episode:
+        """Read everything; any DataError may leave out the file's name."""
+
+    def read(self, path: Path) -> Episode:
+        """The whole episode, checked."""
+        with naming(path):
+            episode = self.decode(path)
+            check_episode(episode)
+            return episode
+
+    def facts(self, path: Path) -> EpisodeFacts:
+        return self.read(path).facts
+
+    def labels(self, path: Path) -> npt.NDArray[np.bool_]:
+        """Success per frame."""
+        return self.read(path).columns["success"]
+
+    def read_frame(self, path: Path, camera: str, t: int) -> npt.NDArray[np.uint8]:
+        """Frame t (negative: from the end) as uint8 [H, W, 3]."""
+        columns = self.read(path).columns
+        with naming(path):
+            frames = columns.get(IMAGES + camera)
+            if frames is None:
+                raise no_camera(camera, columns)
+            return np.asarray(frames[row_index(t, len(frames))])
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put the file's name in front of whatever is wrong with it."""
+    try:
+        yield
+    except DataError as error:
+        if str(path) in str(error):
+            raise
+        raise DataError(f"{path}: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def no_camera(camera: str, columns: Columns | list[str]) -> DataError:
+    cameras = [name.removeprefix(IMAGES) for name in columns if name.startswith(IMAGES)]
+    return DataError(f"no camera '{camera}'; this episode has {', '.join(cameras) or 'no images'}")
+
+
+def row_index(t: int, length: int) -> int:
+    if not -length <= t < length:
+        raise DataError(f"no frame {t}; the episode has {length} frames")
+    return t % length
+
+
+def told_by_folder(path: Path) -> bool:
+    """Document 002 puts an episode among the positives also when only the environment's `success_once` says so."""
+    return path.parent.name in ("positive", "success")
+
+
+def as_labels(values: Array) -> npt.NDArray[np.bool_]:
+    """0 / 1 labels of any number type as bool; `success_frame >= 0.5` is document 002's rule."""
+    if not np.isfinite(values).all() or values.min(initial=0) < 0 or values.max(initial=0) > 1:
+        raise DataError("labels outside [0, 1]")
+    return np.asarray(values >= 0.5)

@@ -1,0 +1,72 @@
+"""Document 002's trajectory: `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}."""
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rewardlab.data import unpickle
+from rewardlab.data.episodes import IMAGES, Columns, Episode
+from rewardlab.data.formats.format import EpisodeFormat, as_labels, told_by_folder
+from rewardlab.data.images import to_float_chw, to_numpy, to_uint8_hwc
+from rewardlab.errors import DataError
+
+
+class NpyFormat(EpisodeFormat):
+    name = "npy"
+    suffix = ".npy"
+    success_folder = "positive"
+    failure_folder = "negative"
+    stem = "{:06d}"
+    shared_counter = False
+
+    def write(self, episode: Episode, file: BinaryIO) -> None:
+        images = {
+            name.removeprefix(IMAGES): to_float_chw(frames)
+            for name, frames in episode.columns.items()
+            if name.startswith(IMAGES)
+        }
+        if not images:
+            raise DataError("the npy format holds images and labels only, and this episode has no images")
+        content: Any = {"images": images, "labels": episode.columns["success"].astype(np.float32)}
+        np.save(file, content, allow_pickle=True)
+
+    def decode(self, path: Path) -> Episode:
+        content = _load_dictionary(path)
+        images = content.get("images")
+        if not isinstance(images, dict) or not images or "labels" not in content:
+            raise DataError(f"has keys {sorted(map(str, content))}; expected 'images' (a dictionary) and 'labels'")
+        columns: Columns = {"success": as_labels(_flat_labels(content["labels"]))}
+        for key, frames in images.items():
+            if to_numpy(frames).ndim != 4:
+                raise DataError(f"image '{key}' has shape {list(to_numpy(frames).shape)}; expected [T, C, H, W]")
+            columns[f"{IMAGES}{key}"] = to_uint8_hwc(frames, str(key))
+        return Episode.from_columns(columns, success=told_by_folder(path))
+
+
+def _flat_labels(labels: Any) -> np.ndarray[Any, Any]:
+    array = to_numpy(labels)
+    if array.dtype.kind not in "biuf" or array.ndim != 1:
+        raise DataError(f"'labels' is {array.dtype} {list(array.shape)}; expected float32 [T]")
+    return array
+
+
+def _load_dictionary(path: Path) -> dict[Any, Any]:
+    """What `np.load(path, allow_pickle=True).item()` gives, without running anything that the file asks for."""
+    with path.open("rb") as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            read_header = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }[version]
+            shape, _, dtype = read_header(file)
+        except (ValueError, KeyError, SyntaxError, TypeError, UnicodeDecodeError) as error:
+            raise DataError(f"is damaged or not a NumPy file ({error})") from error
+        if shape != () or dtype.kind != "O":
+            raise DataError(f"holds an array {dtype} {list(shape)}; expected a dictionary with 'images' and 'labels'")
+        content = unpickle.load(file, str(path))
+    content = content.item() if isinstance(content, np.ndarray) and content.shape == () else content
+    if not isinstance(content, dict):
+        raise DataError(f"holds a {type(content).__name__}; expected a dictionary with 'images' and 'labels'")
+    return content

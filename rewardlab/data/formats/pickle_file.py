@@ -1,0 +1,136 @@
+"""Document 003's episode: a dictionary of frames, each with its observation, action, reward, done, grasp and success.
+
+The dictionary has one `done` where a Batch has `terminated` and `truncated`: a done frame that is a success is read as
+terminated, any other as truncated. Task, seed and policy have no place in it.
+"""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rewardlab.data import unpickle
+from rewardlab.data.episodes import IMAGES, STATE, Array, Columns, Episode
+from rewardlab.data.formats.format import EpisodeFormat, as_labels, told_by_folder
+from rewardlab.data.images import to_numpy, to_uint8_hwc
+from rewardlab.errors import DataError
+
+MAIN_CAMERA = "base_camera"
+MAIN_IMAGES = "main_images"
+
+
+class PickleFormat(EpisodeFormat):
+    name = "pickle"
+    suffix = ".pkl"
+
+    def write(self, episode: Episode, file: BinaryIO) -> None:
+        content = {
+            "frames": list(_frames(episode)),
+            "success": episode.facts.success,
+            "label": int(episode.facts.success),
+        }
+        pickle.dump(content, file, protocol=4)
+
+    def decode(self, path: Path) -> Episode:
+        with path.open("rb") as file:
+            content = unpickle.load(file, str(path))
+        if not isinstance(content, dict) or not isinstance(content.get("frames"), list) or not content["frames"]:
+            raise DataError("is a pickle, but not an episode: expected a dictionary with a list of 'frames'")
+        success = _as_bool(content.get("success", False))
+        if _as_bool(content.get("label", success)) != success:
+            raise DataError(f"says success={success} but label={content['label']}")
+        return Episode.from_columns(_columns(content["frames"]), success=success or told_by_folder(path))
+
+
+def _frames(episode: Episode) -> Iterator[dict[str, Any]]:
+    columns, length = episode.columns, episode.facts.length
+    cameras = {_image_key(name.removeprefix(IMAGES)): a for name, a in columns.items() if name.startswith(IMAGES)}
+    states = columns.get(STATE, np.zeros((length, 0), np.float32))
+    never = np.zeros(length, dtype=bool)
+    at_end = np.arange(length) == length - 1
+    done = columns["terminated"] | columns["truncated"] if "terminated" in columns else at_end
+    for t in range(length):
+        yield {
+            "obs": {**{key: frames[t] for key, frames in cameras.items()}, "states": states[t]},
+            "action": columns["action"][t] if "action" in columns else None,
+            "reward": float(columns["reward"][t]) if "reward" in columns else None,
+            "done": bool(done[t]),
+            "grasp": bool(columns.get("grasp", never)[t]),
+            "success": bool(columns["success"][t]),
+        }
+
+
+def _columns(frames: list[Any]) -> Columns:
+    observations = _column(frames, "obs")
+    if not all(isinstance(observation, dict) for observation in observations):
+        raise DataError("'obs' of a frame is not a dictionary")
+    columns: Columns = {}
+    for key in observations[0]:
+        values = _stack(observations, key)
+        if key != "states":
+            columns[IMAGES + _camera_name(key)] = to_uint8_hwc(values, key)
+        elif values.size:
+            columns[STATE] = values.reshape(len(frames), -1).astype(np.float32)
+    for key in ("action", "reward"):
+        if frames[0].get(key) is not None:
+            columns[key] = _stack(frames, key)
+    if "action" in columns:
+        integer = columns["action"].dtype.kind in "biu"
+        columns["action"] = columns["action"].astype(np.int64 if integer else np.float32)
+    if "reward" in columns:
+        columns["reward"] = columns["reward"].astype(np.float32).reshape(len(frames))
+    success = _flags(frames, "success")
+    done = _flags(frames, "done")
+    columns.update(success=success, terminated=done & success, truncated=done & ~success)
+    # A file always has `grasp`; in a Batch an absent column means that nothing was grasped.
+    grasp = _flags(frames, "grasp")
+    if grasp.any():
+        columns["grasp"] = grasp
+    return columns
+
+
+def _flags(frames: list[Any], key: str) -> Array:
+    values = [0 if isinstance(frame, dict) and frame.get(key) is None else _one(frame[key], key) for frame in frames]
+    return as_labels(np.array(values, dtype=np.float32))
+
+
+def _column(frames: list[Any], key: str) -> list[Any]:
+    for t, frame in enumerate(frames):
+        if not isinstance(frame, dict) or key not in frame:
+            raise DataError(f"frame {t} has no '{key}'")
+    return [frame[key] for frame in frames]
+
+
+def _stack(frames: list[Any], key: str) -> Array:
+    rows = [to_numpy(value) for value in _column(frames, key)]
+    for t, row in enumerate(rows):
+        if row.shape != rows[0].shape or row.dtype.kind not in "biuf":
+            raise DataError(f"'{key}' of frame {t} is {row.dtype} {list(row.shape)}; frame 0 has {list(rows[0].shape)}")
+    return np.stack(rows)
+
+
+def _one(value: Any, key: str) -> float:
+    array = to_numpy(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise DataError(f"'{key}' of a frame is {array.dtype} {list(array.shape)}; expected one number")
+    return float(array.reshape(-1)[0])
+
+
+def _as_bool(value: Any) -> bool:
+    return bool(as_labels(np.array([_one(value, "success")])))
+
+
+def _image_key(camera: str) -> str:
+    if camera == MAIN_CAMERA:
+        return MAIN_IMAGES
+    name = camera.removesuffix("_camera")
+    # "main_camera" keeps its name: "main_images" is the base camera.
+    return camera if name in (camera, "main") else f"{name}_images"
+
+
+def _camera_name(key: str) -> str:
+    if key == MAIN_IMAGES:
+        return MAIN_CAMERA
+    return f"{key.removesuffix('_images')}_camera" if key.endswith("_images") else key

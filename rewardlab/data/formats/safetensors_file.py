@@ -1,0 +1,125 @@
+"""The default: uint8 frames in a safetensors file, facts and checksums in its header.
+
+A frame is read by its offset, whatever the length of the episode. Reading everything, and reading the labels, verifies
+the CRC-32 of each tensor; a single frame is handed out as it is.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+
+from rewardlab.data.episodes import IMAGES, Array, Columns, Episode, EpisodeFacts
+from rewardlab.data.formats.format import EpisodeFormat, naming, no_camera, row_index
+from rewardlab.errors import DataError
+
+KIND = "rewardlab.episode"
+VERSION = 1
+_DTYPES = {"bool": "BOOL", **{f"{k}int{b}": f"{k.upper() or 'I'}{b}" for k in ("", "u") for b in (8, 16, 32, 64)}}
+_DTYPES |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
+
+
+class SafetensorsFormat(EpisodeFormat):
+    name = "safetensors"
+    suffix = ".safetensors"
+
+    def write(self, episode: Episode, file: BinaryIO) -> None:
+        # Widest numbers first, as the library does, so that every tensor is aligned.
+        by_width = sorted(episode.columns.items(), key=lambda item: (-item[1].itemsize, item[0]))
+        columns = {name: np.ascontiguousarray(array) for name, array in by_width}
+        facts = json.dumps(episode.facts.to_json(), sort_keys=True)
+        metadata = {
+            "kind": KIND,
+            "version": str(VERSION),
+            "facts": facts,
+            "facts_crc32": str(zlib.crc32(facts.encode())),
+            "crc32": json.dumps({name: _checksum(name, array) for name, array in columns.items()}),
+        }
+        # Not safetensors' own `save`: it builds the whole file in memory while holding the GIL, and a collector's
+        # environments stand still meanwhile.
+        header = _header(columns, metadata)
+        file.write(struct.pack("<Q", len(header)))
+        file.write(header)
+        for array in columns.values():
+            file.write(array.data)
+
+    def decode(self, path: Path) -> Episode:
+        with _opened(path) as (file, metadata):
+            checksums = json.loads(metadata["crc32"])
+            if set(checksums) != set(file.keys()):
+                raise DataError(
+                    f"has tensors {sorted(file.keys())}, its header lists {sorted(checksums)}: it is damaged"
+                )
+            columns = {name: _verified(file, name, checksums) for name in checksums}
+            return Episode(columns, _facts(metadata))
+
+    def facts(self, path: Path) -> EpisodeFacts:
+        with naming(path), _opened(path) as (_, metadata):
+            return _facts(metadata)
+
+    def labels(self, path: Path) -> npt.NDArray[np.bool_]:
+        with naming(path), _opened(path) as (file, metadata):
+            labels = _verified(file, "success", json.loads(metadata["crc32"]))
+            length = _facts(metadata).length
+            if len(labels) != length:
+                raise DataError(f"has {len(labels)} labels for {length} frames")
+            return labels
+
+    def read_frame(self, path: Path, camera: str, t: int) -> npt.NDArray[np.uint8]:
+        with naming(path), _opened(path) as (file, _):
+            if IMAGES + camera not in file.keys():  # noqa: SIM118 (the handle is not a dict)
+                raise no_camera(camera, list(file.keys()))
+            frames = file.get_slice(IMAGES + camera)
+            frame: npt.NDArray[np.uint8] = frames[row_index(t, frames.get_shape()[0])]
+            return frame
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("kind") != KIND:
+                raise DataError("is a safetensors file, but not an episode (its header has no mark of one)")
+            if metadata.get("version") != str(VERSION):
+                found = metadata.get("version")
+                raise DataError(f"has episode format version {found}; this rewardlab reads version {VERSION}")
+            yield file, metadata
+    except (safetensors.SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
+        raise DataError(f"is damaged or not a safetensors file ({error})") from error
+
+
+def _header(columns: Columns, metadata: dict[str, str]) -> bytes:
+    header: dict[str, Any] = {"__metadata__": metadata}
+    offset = 0
+    for name, array in columns.items():
+        offsets = [offset, offset + array.nbytes]
+        header[name] = {"dtype": _DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": offsets}
+        offset += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)
+
+
+def _facts(metadata: dict[str, str]) -> EpisodeFacts:
+    if str(zlib.crc32(metadata["facts"].encode())) != metadata["facts_crc32"]:
+        raise DataError("the facts in the header do not match their checksum: the file is damaged")
+    return EpisodeFacts.from_json(json.loads(metadata["facts"]))
+
+
+def _checksum(name: str, array: Array) -> int:
+    form = f"{name} {array.dtype} {array.shape}".encode()
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data, zlib.crc32(form))
+
+
+def _verified(file: Any, name: str, checksums: dict[str, int]) -> Array:
+    array: Array = file.get_tensor(name)
+    if _checksum(name, array) != checksums.get(name):
+        raise DataError(f"tensor '{name}' does not match its checksum: the file is damaged")
+    return array

@@ -1,0 +1,86 @@
+"""What a directory of episodes holds, and what in it is damaged."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rewardlab.data.atomic import leftover_of
+from rewardlab.data.reader import StoredEpisode, read_episodes, walk_files
+from rewardlab.errors import DataError
+
+
+class Problem(NamedTuple):
+    """A file, and what is wrong with it."""
+
+    path: Path
+    problem: str
+
+
+@dataclass
+class DatasetSummary:
+    """Counts over all readable episodes; `damaged` names the others."""
+
+    success_episodes: int = 0
+    failure_episodes: int = 0
+    success_frames: int = 0
+    failure_frames: int = 0
+    bytes: int = 0
+    cameras: Counter[str] = field(default_factory=Counter)  # "base_camera 64x64" -> episodes
+    formats: Counter[str] = field(default_factory=Counter)
+    tasks: Counter[str] = field(default_factory=Counter)
+    policies: Counter[str] = field(default_factory=Counter)
+    damaged: list[Problem] = field(default_factory=list)
+
+    @property
+    def episodes(self) -> int:
+        return self.success_episodes + self.failure_episodes
+
+    @property
+    def frames(self) -> int:
+        return self.success_frames + self.failure_frames
+
+
+def summarize(path: str | Path) -> DatasetSummary:
+    """Count episodes, frames and labels per class. In the default format only headers and labels are read."""
+    summary = DatasetSummary()
+    for episode in read_episodes(path):
+        try:
+            facts, successes = episode.facts, int(episode.labels().sum())
+        except DataError as error:
+            summary.damaged.append(Problem(episode.path, str(error)))
+            continue
+        summary.success_episodes += facts.success
+        summary.failure_episodes += not facts.success
+        summary.success_frames += successes
+        summary.failure_frames += facts.length - successes
+        summary.bytes += episode.path.stat().st_size
+        summary.cameras.update(f"{name} {height}x{width}" for name, (height, width) in facts.cameras.items())
+        summary.formats[episode.format.name] += 1
+        summary.tasks[facts.task] += 1
+        summary.policies[facts.policy] += 1
+    return summary
+
+
+def verify(path: str | Path) -> list[Problem]:
+    """Read every byte of every episode; also name what killed processes left half-written."""
+    problems = []
+    for episode in read_episodes(path):
+        try:
+            _check_outcome(episode)
+        except DataError as error:
+            problems.append(Problem(episode.path, str(error)))
+    if Path(path).is_dir():
+        for file in walk_files(Path(path)):
+            if process := leftover_of(file):
+                text = f"half-written by process {process}, which is gone; never part of the data, safe to delete"
+                problems.append(Problem(file, text))
+    return problems
+
+
+def _check_outcome(episode: StoredEpisode) -> None:
+    facts, file_format, folder = episode.load().facts, episode.format, episode.path.parent.name
+    expected = file_format.success_folder if facts.success else file_format.failure_folder
+    if folder in (file_format.success_folder, file_format.failure_folder) and folder != expected:
+        outcome = "success" if facts.success else "failure"
+        raise DataError(f"{episode.path} is a {outcome}, but in the folder '{folder}'; expected '{expected}'")

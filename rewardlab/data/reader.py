@@ -1,0 +1,100 @@
+"""Episodes from disk. Opening a data set lists names; files are read when something in them is asked for."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.data.episodes import Episode, EpisodeFacts
+from rewardlab.data.formats import FORMATS, EpisodeFormat, format_of, is_episode_name
+from rewardlab.errors import DataError
+
+
+@dataclass(frozen=True)
+class StoredEpisode:
+    """An episode on disk; can be sent to data-loading processes."""
+
+    path: Path
+
+    @property
+    def format(self) -> EpisodeFormat:
+        return format_of(self.path)
+
+    @cached_property
+    def facts(self) -> EpisodeFacts:
+        return self.format.facts(self.path)
+
+    @property
+    def length(self) -> int:
+        return self.facts.length
+
+    def labels(self) -> npt.NDArray[np.bool_]:
+        """Success per frame."""
+        return self.format.labels(self.path)
+
+    def frame(self, camera: str, t: int) -> npt.NDArray[np.uint8]:
+        """One frame, uint8 [H, W, 3]; in the default format its cost does not depend on the episode's length."""
+        return self.format.read_frame(self.path, camera, t)
+
+    def load(self) -> Episode:
+        """Everything, verified."""
+        return self.format.read(self.path)
+
+
+class EpisodeSet(Sequence[StoredEpisode]):
+    """The episodes found under some paths, in the order of their numbers. Holds names, not frames."""
+
+    def __init__(self, episodes: Iterable[StoredEpisode]) -> None:
+        self._episodes = list(episodes)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def __iter__(self) -> Iterator[StoredEpisode]:
+        return iter(self._episodes)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredEpisode: ...
+    @overload
+    def __getitem__(self, index: slice) -> "EpisodeSet": ...
+    def __getitem__(self, index: int | slice) -> "StoredEpisode | EpisodeSet":
+        if isinstance(index, slice):
+            return EpisodeSet(self._episodes[index])
+        return self._episodes[index]
+
+
+def read_episodes(*paths: str | Path) -> EpisodeSet:
+    """The episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
+    found: set[Path] = set()
+    for path in map(Path, paths):
+        names = _episode_paths(path)
+        if not names:
+            raise DataError(f"no episodes in {path}: looked for files ending in {_suffixes()} there and below")
+        found.update(names)
+    # Collectors number successes and failures together, so that sorting by name gives the order of collection.
+    return EpisodeSet(StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path)))
+
+
+def _episode_paths(path: Path) -> list[Path]:
+    if path.is_file():
+        format_of(path)
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{path} does not exist; expected a directory of episodes or a file ending in {_suffixes()}")
+    return [file for file in walk_files(path) if is_episode_name(file)]
+
+
+def walk_files(directory: Path) -> Iterator[Path]:
+    """All files below, except in hidden directories."""
+    for folder, subfolders, names in os.walk(directory):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in names)
+
+
+def _suffixes() -> str:
+    return ", ".join(FORMATS[name].suffix for name in FORMATS)

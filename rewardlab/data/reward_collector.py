@@ -1,0 +1,172 @@
+"""Document 002's collector: takes what an environment worker has and writes positive and negative trajectories."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.data.collector import EpisodeCollector, OutcomeCount
+from rewardlab.data.episodes import IMAGES, UNKNOWN, Array, Columns
+from rewardlab.data.images import to_float_chw, to_numpy, to_uint8_hwc
+from rewardlab.data.writer import EpisodeWriter
+from rewardlab.errors import DataError
+
+
+class RewardDataCollector:
+    """Images and success labels per environment, saved when that environment is done.
+
+    A trajectory is positive if any frame was a success (`success_frame >= 0.5`) or the environment says `success_once`
+    at its end; `success_once` never labels a frame. Written in the background: `close`, `save_trajectory` and a call
+    with `is_last_step` return when everything that ended is on disk.
+    """
+
+    def __init__(
+        self,
+        image_keys: Sequence[str] = ("base_camera",),
+        positive_dir: str | Path = "./reward_data/positive",
+        negative_dir: str | Path = "./reward_data/negative",
+        max_positive_trajectories: int | None = None,
+        max_negative_trajectories: int | None = None,
+        num_envs: int | None = None,
+        *,
+        format: str = "npy",
+        durable: bool = False,
+        task: str = UNKNOWN,
+        policy: str = UNKNOWN,
+    ) -> None:
+        self.image_keys = tuple(image_keys)
+        self._writer = EpisodeWriter(
+            Path(positive_dir).parent, format, success_dir=positive_dir, failure_dir=negative_dir, durable=durable
+        )
+        self._options: dict[str, Any] = {
+            "target_success": max_positive_trajectories,
+            "target_failure": max_negative_trajectories,
+            "task": task,
+            "policy": policy,
+        }
+        self._collector = None if num_envs is None else EpisodeCollector(self._writer, num_envs, **self._options)
+        self._success_once: Array = np.zeros(num_envs or 0, dtype=bool)
+
+    @property
+    def counts(self) -> dict[str, OutcomeCount]:
+        collector = self._collector or EpisodeCollector(self._writer, 1, **self._options)
+        return collector.counts
+
+    @property
+    def full(self) -> bool:
+        return all(count.full for count in self.counts.values())
+
+    def add_env_output(
+        self, env_output: Any, env_info: Mapping[str, Any] | None = None, is_last_step: bool | Array = False
+    ) -> None:
+        """Add one frame per environment and save the trajectories that end with it.
+
+        `env_output`, a mapping or an object, has `obs` (with `images[key]`, `images/key` or `key` per image key),
+        `success_frame`, `dones` and, from environments that reset themselves, `final_obs`: then `obs` of a done
+        environment is the first frame of its next trajectory. `is_last_step` ends all trajectories, or those it marks.
+        """
+        frames = self._images(_get(env_output, "obs"))
+        count = len(next(iter(frames.values())))
+        collector = self._collector_for(count)
+        if collector.full:
+            return
+        ids = np.arange(count)
+        success = _per_env(_get(env_output, "success_frame"), count)[:, -1] >= 0.5
+        done = (_per_env(_get(env_output, "dones"), count) > 0).any(axis=1) | np.asarray(is_last_step, dtype=bool)
+        self._success_once = (_per_env((env_info or {}).get("success_once"), count) > 0).any(axis=1)
+        final_obs = _get(env_output, "final_obs")
+        ended = ids[done]
+        last = frames
+        if final_obs is not None and len(ended):
+            last = {name: array.copy() for name, array in frames.items()}
+            for name, array in self._images(final_obs, ended).items():
+                last[name][ended] = array
+        self._arrive(ids, {**last, "success": success})
+        collector.end(ended.tolist(), self._success_once)
+        if final_obs is not None and len(ended) and not collector.full:
+            opening: Columns = {name: array[ended] for name, array in frames.items()}
+            collector.begin(ended.tolist(), {**opening, "success": np.zeros(len(ended), dtype=bool)})
+        if np.any(is_last_step):
+            collector.flush()
+
+    def save_trajectory(self, env_idx: int | None = None) -> None:
+        """End the trajectory of one environment, or of all, here and now; on disk when this returns."""
+        if self._collector is None:
+            return
+        envs = np.flatnonzero(self._collector.running()) if env_idx is None else [env_idx]
+        self._collector.end([int(env) for env in envs], self._success_once)
+        self._collector.flush()
+
+    def close(self) -> None:
+        """Finish writing. Trajectories still running are dropped."""
+        if self._collector is not None:
+            self._collector.close()
+
+    def _arrive(self, ids: Array, columns: Columns) -> None:
+        collector = self._collector_for(len(ids))
+        running = collector.running()
+        for rows, put in ((ids[~running], collector.begin), (ids[running], collector.add)):
+            if len(rows):
+                put(rows.tolist(), {name: column[rows] for name, column in columns.items()})
+
+    def _collector_for(self, count: int) -> EpisodeCollector:
+        if self._collector is None:
+            self._collector = EpisodeCollector(self._writer, count, **self._options)
+        known = len(self._collector.running())
+        if known != count:
+            raise DataError(f"env_output has {count} environments; expected {known}")
+        return self._collector
+
+    def _images(self, obs: Any, rows: Array | None = None) -> Columns:
+        columns: Columns = {}
+        for key in self.image_keys:
+            images = _find_image(obs, key) if rows is None else np.stack([_row_image(obs, key, i) for i in rows])
+            columns[IMAGES + key] = to_uint8_hwc(images, key)
+            if columns[IMAGES + key].ndim != 4:
+                raise DataError(f"image '{key}' has shape {list(to_numpy(images).shape)}; expected one per environment")
+        return columns
+
+    def _extract_image(self, image: Any, key_offset: int = 0) -> npt.NDArray[np.float32]:
+        """The image of environment `key_offset` as document 002 stores it: float32 [C, H, W] in [0, 1]."""
+        array = to_numpy(image)
+        return to_float_chw(to_uint8_hwc(array[key_offset] if array.ndim == 4 else array, "image"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _get(output: Any, name: str) -> Any:
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
+def _find_image(obs: Any, key: str) -> Any:
+    if not isinstance(obs, Mapping):
+        raise DataError(f"obs is a {type(obs).__name__}; expected a dictionary with the images")
+    images = obs.get("images")
+    for place, name in ((images, key), (obs, f"images/{key}"), (obs, key)):
+        if isinstance(place, Mapping) and name in place:
+            return place[name]
+    names = [*obs, *(f"images/{name}" for name in images)] if isinstance(images, Mapping) else list(obs)
+    raise DataError(f"no image '{key}' in obs; found {', '.join(map(str, names))}")
+
+
+def _row_image(final_obs: Any, key: str, env: int) -> Array:
+    """One environment's image, from a batch or (Gymnasium) from an array with an observation or None for each."""
+    if isinstance(final_obs, Mapping):
+        return to_numpy(_find_image(final_obs, key)[env])
+    return to_numpy(_find_image(final_obs[env], key))
+
+
+def _per_env(values: Any, count: int) -> Array:
+    """Numbers as [envs, chunk]; None is all zero, one number holds for all."""
+    array = np.zeros(count) if values is None else to_numpy(values)
+    if array.ndim == 0:
+        array = np.full(count, array)
+    if len(array) != count or array.ndim > 2:
+        raise DataError(f"env_output has {count} images but values of shape {list(array.shape)}")
+    return array.reshape(count, -1)

@@ -1,0 +1,157 @@
+"""Pickles as plain data: containers, numbers, strings, NumPy arrays, torch tensors; anything else is refused by name.
+
+The real constructors of NumPy and torch are never handed to the pickle: a crafted dtype can turn bytes into object
+pointers, and torch's own `_load_from_bytes` unpickles again without limits. Each allowed name stands for a function
+here that checks its arguments.
+"""
+
+import io
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from rewardlab.data.episodes import Array
+from rewardlab.errors import DataError
+
+
+def load(file: BinaryIO, name: str) -> Any:
+    """Unpickle plain data from `file`; `name` is what errors call it."""
+    try:
+        return _PlainUnpickler(file).load()
+    except _RefusedError as error:
+        raise DataError(
+            f"{name} was refused: loading it would use {error}. Only containers, numbers, strings, NumPy arrays and "
+            "torch tensors are read; nothing in the file was run"
+        ) from None
+    # A damaged pickle can raise anything at all from the middle of its opcodes.
+    except Exception as error:
+        raise DataError(f"{name} is damaged or not a pickle ({type(error).__name__}: {error})") from error
+
+
+class _RefusedError(Exception):
+    pass
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        module = module.replace("numpy.core.", "numpy._core.")  # NumPy 1.x
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise _RefusedError(f"'{module}.{name}'") from None
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise _RefusedError("a reference to something outside the file")
+
+
+class _Function:
+    """A callable that the pickle can call but not alter (BUILD sets attributes wherever `__setstate__` lets it)."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __setstate__(self, state: object) -> None:
+        raise _RefusedError("a changed function")
+
+
+class _Dtype:
+    """A dtype of plain numbers, text or objects; pickles first name it, then set its byte order."""
+
+    def __init__(self, spec: object) -> None:
+        self.dtype = np.dtype(spec) if isinstance(spec, str) else np.dtype(np.void)
+        if self.dtype.kind not in "biufSUO" or self.dtype.hasobject != (self.dtype.kind == "O"):
+            raise _RefusedError(f"the array type {spec!r}")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order, subarray, names, fields = state[1:5]
+        if (subarray, names, fields) != (None, None, None) or order not in ("<", ">", "=", "|"):
+            raise _RefusedError("a structured array type")
+        if order in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(order)
+
+
+class _PlainArray(np.ndarray[Any, Any]):
+    """An array that accepts a pickled state only after checking it; NumPy trusts the lengths that it is given."""
+
+    def __setstate__(self, state: Any, /) -> None:
+        _, shape, dtype, fortran, data = state
+        shape = _checked_shape(shape)
+        if not isinstance(dtype, _Dtype):
+            raise TypeError("an array without a type")
+        if dtype.dtype.kind == "O":
+            complete = isinstance(data, list) and len(data) == math.prod(shape)
+        else:
+            complete = isinstance(data, bytes) and len(data) == math.prod(shape) * dtype.dtype.itemsize
+        if not complete:
+            raise ValueError("array data of another length than its shape says")
+        super().__setstate__((1, shape, dtype.dtype, bool(fortran), data))  # type: ignore[call-arg]
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ValueError(f"array shape {shape!r}")
+    return shape
+
+
+def _reconstruct(*_: object) -> _PlainArray:
+    return _PlainArray((0,), dtype=np.uint8)
+
+
+def _from_buffer(data: Any, dtype: _Dtype, shape: Any, order: str) -> _PlainArray:
+    flat = np.frombuffer(bytes(data), dtype=dtype.dtype)  # NumPy itself refuses objects here
+    return flat.reshape(_checked_shape(shape), order="F" if order == "F" else "C").copy(order="K").view(_PlainArray)
+
+
+def _scalar(dtype: _Dtype, data: bytes) -> Any:
+    return np.frombuffer(data, dtype=dtype.dtype)[0].item()
+
+
+def _bytearray(data: object = b"") -> bytearray:
+    if not isinstance(data, bytes):  # bytearray(n) would take n bytes of memory
+        raise TypeError("a bytearray without bytes")
+    return bytearray(data)
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    return text.encode({"latin1": "latin1", "utf-8": "utf-8"}[encoding])
+
+
+def _torch_storage(data: bytes) -> Any:
+    import torch
+
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _torch_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object) -> Array:
+    import torch
+
+    flat = torch.empty(0, dtype=storage.dtype).set_(storage)  # type: ignore[call-overload]
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if math.prod(size) and not (0 <= offset <= last < flat.numel() and min(stride, default=0) >= 0):
+        raise ValueError("a tensor outside its storage")
+    tensor = flat.as_strided(size, stride, offset)
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return tensor.numpy().copy().view(_PlainArray)
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("builtins", "set"): _Function(set),
+    ("builtins", "frozenset"): _Function(frozenset),
+    ("builtins", "bytearray"): _Function(_bytearray),
+    ("collections", "OrderedDict"): _Function(dict),
+    ("_codecs", "encode"): _Function(_encode),
+    ("numpy", "ndarray"): "numpy.ndarray",
+    ("numpy", "dtype"): _Function(lambda spec, *_: _Dtype(spec)),
+    ("numpy._core.multiarray", "_reconstruct"): _Function(_reconstruct),
+    ("numpy._core.multiarray", "scalar"): _Function(_scalar),
+    ("numpy._core.numeric", "_frombuffer"): _Function(_from_buffer),
+    ("torch.storage", "_load_from_bytes"): _Function(_torch_storage),
+    ("torch._utils", "_rebuild_tensor_v2"): _Function(_torch_tensor),
+}

@@ -1,0 +1,159 @@
+"""Episodes to disk: one at a time, or from a thread behind a bounded queue."""
+
+import atexit
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rewardlab.data.atomic import write_new
+from rewardlab.data.episodes import Episode, check_episode
+from rewardlab.data.formats import FORMATS, is_episode_name
+from rewardlab.errors import DataError
+
+_NUMBERED = re.compile(r"^(?:episode_)?(\d{6,})$")
+
+
+class EpisodeWriter:
+    """Writes each episode as one file, in the folder of its outcome, under a number that no other file has.
+
+    Several writers, also in several processes, may share a directory. `success_dir` and `failure_dir` replace the
+    folders that the format would make inside `directory`. Directories are made when the first episode is written.
+
+    A killed process never leaves half an episode. `durable` waits for the disk as well (some milliseconds a file), so
+    that a power cut does not either; without it, one can damage what was written in the last half minute.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        format: str = "safetensors",
+        *,
+        success_dir: str | Path | None = None,
+        failure_dir: str | Path | None = None,
+        durable: bool = True,
+    ) -> None:
+        self.format = FORMATS[format]
+        self.directory = Path(directory)
+        self.success_dir = Path(success_dir) if success_dir else self.directory / self.format.success_folder
+        self.failure_dir = Path(failure_dir) if failure_dir else self.directory / self.format.failure_folder
+        self.durable = durable
+        self._next_number: dict[Path, int] = {}
+
+    def write(self, episode: Episode) -> Path:
+        """Check and write; the file is there, complete, when this returns."""
+        check_episode(episode)
+        folder = self.success_dir if episode.facts.success else self.failure_dir
+        shared = [self.success_dir, self.failure_dir] if self.format.shared_counter else [folder]
+        try:
+            path = write_new(
+                self._names(folder, shared), partial(self.format.write, episode), shared=shared, durable=self.durable
+            )
+        except OSError as error:
+            raise DataError(
+                f"could not write an episode to {folder}: {error.strerror or error}. Episodes finished before it are "
+                "complete and safe; after making room, or with another directory, collecting can go on"
+            ) from error
+        self._next_number[shared[0]] = int(_NUMBERED.match(path.stem)[1]) + 1  # type: ignore[index]
+        return path
+
+    def count(self, success: bool) -> int:
+        """Episodes of one outcome that are in the directory already, whoever wrote them."""
+        folder = self.success_dir if success else self.failure_dir
+        return sum(is_episode_name(path) for path in folder.iterdir()) if folder.is_dir() else 0
+
+    def _names(self, folder: Path, shared: list[Path]) -> Iterator[Path]:
+        if shared[0] not in self._next_number:
+            for directory in shared:
+                directory.mkdir(parents=True, exist_ok=True)
+            stems = (_NUMBERED.match(path.stem) for directory in shared for path in directory.iterdir())
+            self._next_number[shared[0]] = max((int(stem[1]) for stem in stems if stem), default=-1) + 1
+        number = self._next_number[shared[0]]
+        while True:
+            yield folder / f"{self.format.stem.format(number)}{self.format.suffix}"
+            number += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class BackgroundWriter:
+    """A thread that builds and writes episodes, at most `capacity` waiting, so that memory stays flat.
+
+    `submit` blocks while the queue is full. An error in the thread is raised by the next `submit`, `flush` or `close`;
+    the episodes behind the failed one are still tried. After Ctrl-C anywhere, `close` writes what was submitted; should
+    nobody call it, the interpreter does at exit.
+    """
+
+    def __init__(self, writer: EpisodeWriter, capacity: int = 64) -> None:
+        self.writer = writer
+        # A queue.Queue interrupted by Ctrl-C inside `put` can be left inconsistent; SimpleQueue.put is one C call.
+        self._queue: queue.SimpleQueue[Callable[[], Episode] | threading.Event | None] = queue.SimpleQueue()
+        self._slots = threading.Semaphore(capacity)
+        self._errors: list[BaseException] = []
+        self._thread: threading.Thread | None = None
+
+    def submit(self, build: Callable[[], Episode]) -> None:
+        """Queue an episode; `build` runs in the thread."""
+        self._raise_pending()
+        if self._thread is None:
+            # A daemon, because Python waits for other threads before it runs the exit function that would end this one.
+            self._thread = threading.Thread(target=self._run, name="episode-writer", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
+        self._slots.acquire()
+        self._queue.put(build)
+
+    def flush(self) -> None:
+        """Wait until everything submitted so far is on disk."""
+        if self._thread is not None:
+            done = threading.Event()
+            self._queue.put(done)
+            done.wait()
+        self._raise_pending()
+
+    def close(self) -> None:
+        """Write what is queued, then end the thread. May be called again, also after an interrupted call."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+            atexit.unregister(self.close)
+        self._raise_pending()
+
+    def _run(self) -> None:
+        while (task := self._queue.get()) is not None:
+            if isinstance(task, threading.Event):
+                task.set()
+                continue
+            try:
+                self.writer.write(task())
+            except BaseException as error:
+                self._errors.append(error)
+            finally:
+                self._slots.release()
+
+    def _raise_pending(self) -> None:
+        if self._errors:
+            first, self._errors = self._errors[0], []
+            raise first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except DataError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # the first error is what the user must see
