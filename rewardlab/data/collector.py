@@ -67,6 +67,7 @@ class EpisodeCollector:
         *,
         target_success: int | None = None,
         target_failure: int | None = None,
+        max_episodes: int | None = None,
         task: str = UNKNOWN,
         policy: str = UNKNOWN,
     ) -> None:
@@ -77,6 +78,8 @@ class EpisodeCollector:
         self._background = BackgroundWriter(writer, capacity=max(8, num_envs))
         self._buffers: list[EpisodeBuffer | None] = [None] * num_envs
         self._columns: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        # Each environment gives its share: the first to end would be the short ones, and those are mostly successes.
+        self._left = None if max_episodes is None else _shares(max_episodes, num_envs)
         self._targets = {"success": target_success, "failure": target_failure}
         self._counts: dict[str, OutcomeCount] | None = None
 
@@ -90,8 +93,9 @@ class EpisodeCollector:
 
     @property
     def full(self) -> bool:
-        """Both targets are reached: nothing more will be kept, so nothing more need be rendered."""
-        return all(count.full for count in self.counts.values())
+        """Nothing more will be kept, so nothing more need be rendered."""
+        spent = self._left is not None and not any(self._left)
+        return spent or all(count.full for count in self.counts.values())
 
     def running(self) -> Array:
         """Which environments have an episode under way."""
@@ -133,6 +137,10 @@ class EpisodeCollector:
             buffer, self._buffers[env] = self._buffers[env], None
             if buffer is None or not buffer.rows:
                 continue
+            if self._left is not None:
+                if self._left[env] == 0:
+                    continue
+                self._left[env] -= 1
             told = success is not None and bool(success[env])
             succeeded = told or any(row[label] for row in buffer.rows)
             count = self.counts["success" if succeeded else "failure"]
@@ -174,3 +182,7 @@ class EpisodeCollector:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._background.__exit__(kind, error, traceback)
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    return [total // parts + (part < total % parts) for part in range(parts)]

@@ -35,7 +35,10 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         *,
         target_success: int | None = None,
         target_failure: int | None = None,
+        max_episodes: int | None = None,
         format: str = "safetensors",
+        success_dir: str | Path | None = None,
+        failure_dir: str | Path | None = None,
         durable: bool = False,
         cameras: Sequence[str] = (DEFAULT_CAMERA,),
         image_size: tuple[int, int] | None = (64, 64),
@@ -50,10 +53,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self._render = getattr(env.unwrapped, "render_cameras", None)
         spec = env.spec
         self._collector = EpisodeCollector(
-            EpisodeWriter(save_dir, format, durable=durable),
+            EpisodeWriter(save_dir, format, success_dir=success_dir, failure_dir=failure_dir, durable=durable),
             env.num_envs,
             target_success=target_success,
             target_failure=target_failure,
+            max_episodes=max_episodes,
             task=task or (spec.id if spec is not None else type(env.unwrapped).__name__),
             policy=policy,
         )

@@ -8,7 +8,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import CollectionConfig
-from rewardlab.data import EpisodeWriter
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
@@ -23,26 +22,28 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     """
     console = console or Console()
     plan = cfg.data.collection
-    writer = EpisodeWriter(plan.save_dir, plan.format, success_dir=plan.positive_dir, failure_dir=plan.negative_dir)
-    before = writer.count(success=True) + writer.count(success=False)
+    env_cfg = cfg.env.eval
+    env = DataCollectorWrapper(
+        make_vec_env(env_cfg),
+        plan.save_dir,
+        format=plan.format,
+        success_dir=plan.positive_dir,
+        failure_dir=plan.negative_dir,
+        max_episodes=plan.episodes,
+        target_success=plan.target_success,
+        target_failure=plan.target_failure,
+        cameras=plan.image_keys or env_cfg.cameras,
+        image_size=(env_cfg.image_size[1], env_cfg.image_size[2]),
+        policy=plan.policy,
+        task=env_cfg.id,
+    )
+    before = sum(count.on_disk for count in env.counts.values())
     if before and not append:
         raise DataError(
             f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
             "(the seed then moves on, so that no episode is written twice)"
         )
     seed = cfg.seed + before
-    env_cfg = cfg.env.eval
-    env = DataCollectorWrapper(
-        make_vec_env(env_cfg),
-        writer,
-        max_episodes=plan.episodes,
-        target_success=plan.target_success,
-        target_failure=plan.target_failure,
-        cameras=plan.image_keys or env_cfg.cameras,
-        image_size=env_cfg.image_size[1:],
-        policy=plan.policy,
-        task=env_cfg.id,
-    )
     with env, _progress(console) as progress:
         policy = make_policy(plan.policy, env, seed)
         bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)

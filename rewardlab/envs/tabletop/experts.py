@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rewardlab.envs.tabletop.world import MAX_MOTION, Bools, Floats, vector
 
-GAIN = 0.45  # share of the distance commanded a step; with the motion's lag, more would overshoot
+GAIN = 0.45  # share of the distance commanded a step; with the lag of the motion, more would overshoot
 HOVER = 0.07  # metres above the object from which the gripper descends
 
 # Where `tasks.observe` puts things.
@@ -37,7 +37,7 @@ def peg_insertion_action(state: Floats, hole: Floats) -> Floats:
 
 
 def _towards(grip: Floats, target: Floats, close: Bools) -> Floats:
-    motion = np.clip(GAIN * (target - grip) / MAX_MOTION / 0.5, -1, 1)
+    motion = np.clip(GAIN * (target - grip) / MAX_MOTION, -1, 1)
     fingers = np.where(close, -1.0, 1.0)[:, None]
     return np.concatenate([motion, fingers], axis=1, dtype=np.float32)
 
@@ -67,12 +67,12 @@ class TabletopExpert:
         if not self.mistakes:
             return
         n = len(ids)
-        mistake = self._rng.choice(["none", "goal", "grasp", "drop"], n, p=[0.5, 0.2, 0.12, 0.18])
+        mistake = self._rng.choice(["none", "goal", "grasp", "drop"], n, p=[0.42, 0.24, 0.14, 0.2])
         self._goal_error[ids] = np.where((mistake == "goal")[:, None], self._offset(n, 0.05, 0.12), 0)
         self._grasp_error[ids] = np.where((mistake == "grasp")[:, None], self._offset(n, 0.02, 0.06), 0)
         never = np.iinfo(np.int64).max
         self._lets_go_at[ids] = np.where(mistake == "drop", self._rng.integers(8, 40, n), never)
-        self._shake[ids] = self._rng.uniform(0.05, 0.35, n)
+        self._shake[ids] = self._rng.uniform(0.05, 0.25, n)
 
     def _offset(self, n: int, shortest: float, longest: float) -> NDArray[np.float64]:
         direction = self._rng.standard_normal((n, 3))

@@ -100,7 +100,7 @@ class PickCube:
     goal_is_a_ball = True
     cube_half = 0.025
     tolerance = 0.025  # the cube's centre within this distance of the ball's
-    still = 0.010  # metres a step below which the gripper counts as holding still
+    still = 0.020  # metres a step; stricter would be a difference that no single picture shows
 
     def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
         half = np.repeat(self.cube_half * scale[:, None], 3, axis=1)
@@ -141,7 +141,10 @@ class PegInsertion:
         half = np.array(self.peg_half) * np.stack([scale, scale, np.ones_like(scale)], axis=1)
         goal = rng.uniform(-0.08, 0.08, (n, 3))
         goal[:, 2] = self.hole_floor + half[:, 2]
-        peg = goal + rng.uniform([-0.08, -0.08, 0.08], [0.08, 0.08, 0.14], (n, 3))
+        # Never right over the hole: a peg that is merely dropped should not go in.
+        angle, radius = rng.uniform(0, 2 * np.pi, n), rng.uniform(0.03, 0.09, n)
+        aside = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        peg = goal + np.concatenate([aside, rng.uniform(0.08, 0.14, (n, 1))], axis=1)
         grip = peg + np.array([0.0, 0.0, 0.020])
         return _new_world(grip, True, peg, half, goal)
 

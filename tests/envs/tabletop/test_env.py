@@ -115,7 +115,7 @@ def test_rewards_grow_with_progress_and_both_are_reported(reward: str) -> None:
         assert np.array_equal(value, infos[f"{reward}_reward"])
         assert np.array_equal(infos["sparse_reward"], infos["success"].astype(np.float32))
         rewards.append(value.mean())
-    assert rewards[-1] > rewards[20] > rewards[0]
+    assert rewards[-1] > rewards[12] >= rewards[0]
 
 
 def test_a_reset_mask_restarts_only_those_environments() -> None:
