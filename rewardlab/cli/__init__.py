@@ -20,7 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (demo, collect, data, config):
         module.add_to(commands)
-    arguments = parser.parse_args(argv)
+    # argparse takes a list of positional arguments in one place only; overrides may stand anywhere.
+    arguments, rest = parser.parse_known_args(argv)
+    if hasattr(arguments, "overrides") and all("=" in item and not item.startswith("-") for item in rest):
+        arguments.overrides = [*arguments.overrides, *rest]
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         warnings.simplefilter("always", CompatibilityNote)

@@ -20,7 +20,8 @@ from rewardlab.errors import DataError
 def load(file: BinaryIO, name: str) -> Any:
     """Unpickle plain data from `file`; `name` is what errors call it."""
     try:
-        return _PlainUnpickler(file).load()
+        # From memory: a damaged length would make a file object set aside that many gigabytes before it reads.
+        return _PlainUnpickler(io.BytesIO(file.read())).load()
     except _RefusedError as error:
         raise DataError(
             f"{name} was refused: loading it would use {error}. Only containers, numbers, strings, NumPy arrays and "
@@ -35,9 +36,11 @@ class _RefusedError(Exception):
     pass
 
 
-class _PlainUnpickler(pickle.Unpickler):
+# The unpickler written in Python: in the one in C, a single flipped bit in an index of its memo takes all memory.
+class _PlainUnpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        module = module.replace("numpy.core.", "numpy._core.")  # NumPy 1.x
+        # Names of NumPy 1.x, and of Python 2, which protocols up to 2 use to this day.
+        module = module.replace("numpy.core.", "numpy._core.").replace("__builtin__", "builtins")
         try:
             return _ALLOWED[module, name]
         except KeyError:

@@ -61,7 +61,7 @@ def _load_dictionary(path: Path) -> dict[Any, Any]:
                 (2, 0): np.lib.format.read_array_header_2_0,
             }[version]
             shape, _, dtype = read_header(file)
-        except (ValueError, KeyError, SyntaxError, TypeError, UnicodeDecodeError) as error:
+        except Exception as error:  # a damaged header is parsed as Python text and can fail in any way
             raise DataError(f"is damaged or not a NumPy file ({error})") from error
         if shape != () or dtype.kind != "O":
             raise DataError(f"holds an array {dtype} {list(shape)}; expected a dictionary with 'images' and 'labels'")

@@ -1,0 +1,130 @@
+"""The commands as a user types them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rewardlab.cli import main
+from rewardlab.data import read_episodes
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("collected") / "pickcube"
+    assert main(["collect", "tabletop_pickcube", "--episodes", "10", "--out", str(out), "env.train.num_envs=4"]) == 0
+    return out
+
+
+def test_help_is_there_at_once_and_every_command_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    heavy = "import sys, rewardlab.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
+    for command in (["demo"], ["collect"], ["data", "info"], ["data", "show"], ["config", "show"]):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        assert f"rewardlab {' '.join(command)}" in capsys.readouterr().out.split("example:")[1]
+
+
+def test_collect_writes_exactly_what_was_asked_for(episodes: Path) -> None:
+    found = read_episodes(episodes)
+    assert len(found) == 10
+    assert {episode.facts.task for episode in found} == {"tabletop/PickCube"}
+    assert {episode.facts.policy for episode in found} == {"noisy_expert"}
+    assert all(episode.length == 51 for episode in found)  # the reset frame and fifty steps
+    assert all(episode.labels().any() == episode.facts.success for episode in found)
+
+
+def test_the_same_seed_collects_the_same_episodes(tmp_path: Path, episodes: Path) -> None:
+    again = tmp_path / "again"
+    main(["collect", "tabletop_pickcube", "--episodes", "10", "--out", str(again), "env.train.num_envs=4"])
+    files = sorted(path.relative_to(episodes) for path in episodes.rglob("*.safetensors"))
+    assert files == sorted(path.relative_to(again) for path in again.rglob("*.safetensors"))
+    assert all((episodes / file).read_bytes() == (again / file).read_bytes() for file in files)
+
+
+def test_collect_refuses_to_repeat_itself_and_appends_new_episodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["collect", "tabletop_pickcube", "--episodes", "3", "--out", str(tmp_path), "env.train.num_envs=3"]
+    assert main(arguments) == 0
+    assert main(arguments) == 2
+    assert "already has 3 episodes" in capsys.readouterr().err
+    assert main([*arguments, "--append"]) == 0
+    found = read_episodes(tmp_path)
+    assert len(found) == 6
+    assert len({episode.load().columns["observation.state"].tobytes() for episode in found}) == 6
+
+
+def test_data_info_counts(episodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "info", str(episodes)]) == 0
+    text = capsys.readouterr().out
+    found = read_episodes(episodes)
+    successes = sum(episode.facts.success for episode in found)
+    assert f"success {successes}   failure {10 - successes}" in text
+    assert "base_camera 64x64" in text
+    assert "510" in text
+
+
+@pytest.mark.parametrize(("format", "suffix"), [("pickle", ".pkl"), ("npy", ".npy")])
+def test_data_convert_verify_and_show(
+    episodes: Path, tmp_path: Path, format: str, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "converted"
+    assert main(["data", "convert", str(episodes), str(out), "--format", format]) == 0
+    assert len(list(out.rglob(f"*{suffix}"))) == 10
+    assert main(["data", "verify", str(out)]) == 0
+    assert main(["data", "show", str(out), "--out", str(tmp_path / "sheet.png"), "--episodes", "2"]) == 0
+    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+    damaged = next(out.rglob(f"*{suffix}"))
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    capsys.readouterr()
+    assert main(["data", "verify", str(out)]) == 1
+    assert damaged.name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["collect", "tabletop_pickcub"], "tabletop_pickcube"),
+        (["collect", "tabletop_pickcube", "env.train.num_env=3"], "num_envs"),
+        (["collect", "tabletop_pickcube", "--episodes", "0"], "episodes"),
+        (["collect", "tabletop_pickcube", "--policy", "exprt"], "Did you mean 'expert'"),
+        (["collect", "tabletop_pickcube", "--format", "h5"], "safetensors"),
+        (["data", "info", "no/such/place"], "no/such/place does not exist"),
+        (["config", "show", "tabletop_pickcube", "reward.combine_mode=mix"], "replace"),
+    ],
+)
+def test_mistakes_are_answered_in_words(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_config_show_prints_a_config_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "tabletop_pickcube", "env.train.num_envs=7"]) == 0
+    text = capsys.readouterr().out
+    (tmp_path / "again.yaml").write_text(text)
+    assert main(["config", "show", str(tmp_path / "again.yaml")]) == 0
+    assert capsys.readouterr().out == text
+    assert "num_envs: 7" in text
+
+
+def test_an_older_key_works_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "tabletop_pickcube", "reward.mode=add"]) == 0
+    captured = capsys.readouterr()
+    assert "combine_mode: add" in captured.out
+    assert "note: reward.mode is now reward.combine_mode" in captured.err
+
+
+def test_demo_makes_episodes_and_a_picture_and_keeps_the_last_one(tmp_path: Path) -> None:
+    for name in ("demo", "demo_2"):
+        assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+        assert (tmp_path / name / "contact_sheet.png").stat().st_size > 10_000
+        assert len(read_episodes(tmp_path / name / "episodes")) == 200

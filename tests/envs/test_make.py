@@ -1,0 +1,103 @@
+"""One door to every environment."""
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from rewardlab.envs import make_vec_env
+from rewardlab.envs.policies import make_policy
+from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.errors import ConfigError
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Counts to five; its picture is as bright as its count."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    observation_space = spaces.Discrete(6)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.count = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return self.count, 1.0, self.count == 5, False, {"is_success": self.count == 5}
+
+    def render(self) -> np.ndarray:
+        return np.full((100, 150, 3), 50 * self.count, np.uint8)
+
+
+gymnasium.register("test/Counter", entry_point=Counter)
+
+
+def test_the_built_in_task_by_its_id() -> None:
+    env = make_vec_env("tabletop/PegInsertion", num_envs=3, max_episode_steps=7, options={"randomize": {"light": True}})
+    assert isinstance(env, TabletopVectorEnv)
+    assert (env.num_envs, env.max_episode_steps, env.task.name) == (3, 7, "PegInsertion")
+    assert env.randomize.light
+
+
+def test_the_built_in_task_keeps_its_own_limit_unless_told() -> None:
+    assert make_vec_env("tabletop/PickCube").max_episode_steps == 50
+
+
+def test_cartpole_runs_and_resets_within_the_step() -> None:
+    env = make_vec_env("CartPole-v1", num_envs=2)
+    assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    policy = make_policy("random", env, 0)
+    observation, _ = env.reset(seed=0)
+    infos: dict[str, Any] = {}
+    while "final_obs" not in infos:
+        observation, _, terminated, truncated, infos = env.step(policy.act(observation))
+    ended = int(np.flatnonzero(terminated | truncated)[0])
+    assert abs(infos["final_obs"][ended][2]) > 0.2  # the pole has fallen there
+    assert abs(observation[ended][2]) < 0.06  # and stands again here
+
+
+def test_pictures_of_a_plain_environment_come_with_the_observation() -> None:
+    env = make_vec_env("test/Counter", num_envs=2, obs_mode="state+images", cameras=("view",), image_size=(3, 24, 32))
+    observation, _ = env.reset(seed=0)
+    assert observation["images"]["view"].shape == (2, 24, 32, 3)
+    for _ in range(5):
+        observation, _, terminated, _, infos = env.step(np.zeros(2, int))
+    assert terminated.all()
+    assert (infos["final_obs"][0]["images"]["view"] == 250).all()  # the true last picture
+    assert (observation["images"]["view"] == 0).all()  # the next episode's first
+    assert np.array_equal(observation["state"][0], [1, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("CartPol-v1", {}, "Did you mean 'CartPole-v1'"),
+        ("tabletop/PickCub", {}, "Did you mean 'PickCube'"),
+        ("tabletop/PickCube", {"options": {"gravity": 3}}, "options of 'tabletop/PickCube'.*gravity"),
+        ("CartPole-v1", {"options": {"gravity": 3}}, "does not take these options.*gravity"),
+        ("test/Counter", {"obs_mode": "images", "cameras": ("a", "b")}, "has one picture"),
+    ],
+)
+def test_what_cannot_be_made_says_why(env_id: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_vec_env(env_id, **settings)
+
+
+def test_scripted_policies_say_what_they_need() -> None:
+    with pytest.raises(ConfigError, match="know the tabletop tasks only"):
+        make_policy("expert", make_vec_env("CartPole-v1"), 0)
+    with pytest.raises(ConfigError, match="Did you mean 'expert'"):
+        make_policy("exprt", make_vec_env("CartPole-v1"), 0)
+    env = make_vec_env("tabletop/PickCube", obs_mode="images")
+    observation, _ = env.reset(seed=0)
+    with pytest.raises(ConfigError, match="read the state"):
+        make_policy("expert", env, 0).act(observation)

@@ -1,0 +1,44 @@
+"""What the README prints works as printed."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rewardlab.cli import main
+from rewardlab.data import read_episodes
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_every_command_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\.venv/bin/rewardlab (.+)$", README, re.MULTILINE)
+    assert len(commands) >= 5
+    for command in commands:
+        assert main(shlex.split(command, comments=True)) == 0, command
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
+    exec(code, {})
+    assert len(read_episodes(tmp_path / "data/mine")) == 100
+
+
+def test_every_file_of_the_package_is_in_the_tree_of_the_readme() -> None:
+    (tree,) = re.findall(r"## The tree\n```\n(.+?)```", README, re.DOTALL)
+    package = ROOT / "rewardlab"
+    for file in package.rglob("*.py"):
+        parts = file.relative_to(package).parts
+        covered = file.name.startswith("__") or parts[0] == "cli" or "formats" in parts
+        assert covered or file.name in tree, f"{file} is not in the README's tree"
+
+
+def test_make_targets_are_the_readmes() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
