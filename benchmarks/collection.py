@@ -1,6 +1,6 @@
 """What collecting costs on top of stepping and drawing, what an episode costs on disk, what a frame costs to read.
 
-    .venv/bin/python benchmarks/collection.py
+.venv/bin/python benchmarks/collection.py
 """
 
 import tempfile

@@ -35,9 +35,12 @@ def _info(arguments: argparse.Namespace) -> int:
     def listed(counts: Counter[str]) -> str:
         return ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
 
+    def counted(name: str, success: int, failure: int) -> str:
+        return f"  {name:8}   {success + failure:>9,}   success {success:,}   failure {failure:,}"
+
     print(f"{arguments.path}")
-    print(f"  episodes   {summary.episodes:>9,}   success {summary.success_episodes:,}   failure {summary.failure_episodes:,}")
-    print(f"  frames     {summary.frames:>9,}   success {summary.success_frames:,}   failure {summary.failure_frames:,}")
+    print(counted("episodes", summary.success_episodes, summary.failure_episodes))
+    print(counted("frames", summary.success_frames, summary.failure_frames))
     print(f"  size       {summary.bytes / 1e6:>9,.1f} MB")
     print(f"  cameras    {listed(summary.cameras)}")
     print(f"  task       {listed(summary.tasks)}")

@@ -48,14 +48,14 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
         policy = make_policy(plan.policy, env, seed)
         bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
         observation, _ = env.reset(seed=seed)
+        success = failure = 0
         while not env.full:
             observation, _, terminated, truncated, _ = env.step(policy.act(observation))
             policy.begin(np.asarray(terminated | truncated))
-            kept = {outcome: count.kept for outcome, count in env.counts.items()}
-            progress.update(bar, completed=sum(kept.values()), **kept)
-    kept = {outcome: count.kept for outcome, count in env.counts.items()}
+            success, failure = (env.counts[outcome].kept for outcome in ("success", "failure"))
+            progress.update(bar, completed=success + failure, success=success, failure=failure)
     console.print(
-        f"{sum(kept.values())} episodes ({kept['success']} success, {kept['failure']} failure) in {plan.save_dir}",
+        f"{success + failure} episodes ({success} success, {failure} failure) in {plan.save_dir}",
         highlight=False,
         soft_wrap=True,
     )
