@@ -27,12 +27,15 @@ KEYS: dict[str, str] = {
     # 001
     "reward.checkpoint_path": "reward.model.checkpoint_path",
     "runner.num_data_episodes": "data.collection.episodes",
-    **{f"env.{env}.override_cfg": f"env.{env}" for env in _ENVS},
+    **{f"env.{env}.override_cfg": "env.train" for env in _ENVS},  # of the task, which both environments share
     # 002
     "reward.reward_model": "reward.model",
     "reward.reward_model.reward_type": "reward.reward_type",
     "reward.collect_data": "data.collection.enabled",
     "reward.data_collection": "data.collection",
+    "reward.data_collection.positive_dir": "data.collection.success_dir",
+    "reward.data_collection.negative_dir": "data.collection.failure_dir",
+    "reward.data_collection.image_keys": "data.collection.cameras",
     "reward.data_collection.max_positive_trajectories": "data.collection.target_success",
     "reward.data_collection.max_negative_trajectories": "data.collection.target_failure",
     "actor.model.image_keys": "env.train.cameras",
@@ -102,32 +105,6 @@ CONFIG_NAMES: dict[str, str | None] = {
     "realworld_peginsertion_rlpd_cnn_async": None,
 }
 
-# Class or function in the documents -> where it is today.
-CLASS_NAMES: dict[str, str] = {
-    "ImageRewardWorker": "rewardlab.workers.reward.RewardWorker",
-    "EmbodiedRewardWorker": "rewardlab.workers.reward.RewardWorker",
-    "rlinf.workers.reward.reward_worker.RewardWorker": "rewardlab.workers.reward.RewardWorker",
-    "rlinf.envs.wrappers.DataCollectorWrapper": "rewardlab.envs.wrappers.DataCollectorWrapper",
-    "rlinf.models.reward_model.reward_data_collector.RewardDataCollector": "rewardlab.data.RewardDataCollector",
-    "rlinf.models.reward_model.reward_classifier.BinaryRewardClassifier": "rewardlab.rewards.BinaryRewardClassifier",
-    "rlinf.algorithms.rewards.embodiment.RewardManager": "rewardlab.rewards.RewardManager",
-    "ding.reward_model.create_reward_model": "rewardlab.rewards.create_reward_model",
-    "ding.entry.serial_pipeline_reward_model_onpolicy": "rewardlab.pipelines.serial_pipeline_reward_model_onpolicy",
-    "ding.entry.serial_pipeline_reward_model_offpolicy": "rewardlab.pipelines.serial_pipeline_reward_model_offpolicy",
-}
-
-# Script in the documents -> the command line that does the same.
-COMMANDS: dict[str, str] = {
-    "examples/embodiment/run_embodiment.sh": "rewardlab run",
-    "examples/embodiment/train_embodied_agent.py": "rewardlab run",
-    "examples/embodiment/run_realworld_async.sh": "rewardlab run",
-    "examples/embodiment/collect_data.sh": "rewardlab collect",
-    "examples/embodiment/process_realworld_data.py": "rewardlab data convert",
-    "examples/embodiment/train_reward_model.sh": "rewardlab train-reward",
-    "examples/reward/run_reward_training.sh": "rewardlab train-reward",
-    "rlinf.models.reward_model.train_reward_model": "rewardlab train-reward",
-}
-
 
 class Translation(NamedTuple):
     """A mapping in today's names."""
@@ -137,16 +114,16 @@ class Translation(NamedTuple):
     notes: list[str]
 
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 def translate(mapping: Mapping[str, Any]) -> Translation:
     """The same configuration in today's names. The argument is not changed."""
     result = Translation({}, {}, [])
-    written: dict[Path, str] = {}  # today's key -> how the user wrote it
+    written: dict[KeyPath, str] = {}  # today's key -> how the user wrote it
     for path, value in _leaves(mapping):
         name = ".".join(path)
-        _collect_implied(path, value, result)
+        _add_implied(path, value, result)
         if _is_gone(path, value, result.notes):
             continue
         today = _todays_path(path, result.notes)
@@ -160,7 +137,7 @@ def translate(mapping: Mapping[str, Any]) -> Translation:
     return result._replace(notes=list(dict.fromkeys(result.notes)))
 
 
-def _leaves(mapping: Mapping[str, Any], prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(mapping: Mapping[str, Any], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     for key, value in mapping.items():
         path = (*prefix, str(key))
         if isinstance(value, Mapping) and value:
@@ -169,13 +146,13 @@ def _leaves(mapping: Mapping[str, Any], prefix: Path = ()) -> Iterator[tuple[Pat
             yield path, value
 
 
-def _row(table: Mapping[str, Any], path: Path) -> str | None:
+def _row(table: Mapping[str, Any], path: KeyPath) -> str | None:
     """The longest row of a table that is this key or a block around it."""
     rows = (".".join(path[:n]) for n in range(len(path), 0, -1))
     return next((row for row in rows if row in table), None)
 
 
-def _collect_implied(path: Path, value: Any, result: Translation) -> None:
+def _add_implied(path: KeyPath, value: Any, result: Translation) -> None:
     row = _row(IMPLIED, path)
     if row is None or value is False:
         return
@@ -184,7 +161,7 @@ def _collect_implied(path: Path, value: Any, result: Translation) -> None:
         result.notes.append(f"{row} implies {key}={implied} unless that is given")
 
 
-def _is_gone(path: Path, value: Any, notes: list[str]) -> bool:
+def _is_gone(path: KeyPath, value: Any, notes: list[str]) -> bool:
     refused, dropped = _row(REFUSED, path), _row(DROPPED, path)
     if refused is not None and value is not False:
         raise ConfigError(f"{refused} = {value!r} is not supported: {REFUSED[refused]}")
@@ -195,7 +172,7 @@ def _is_gone(path: Path, value: Any, notes: list[str]) -> bool:
     return refused is not None or dropped is not None
 
 
-def _todays_path(path: Path, notes: list[str]) -> Path:
+def _todays_path(path: KeyPath, notes: list[str]) -> KeyPath:
     row = _row(KEYS, path)
     if row is None:
         return path
@@ -211,13 +188,13 @@ def _todays_value(key: str, value: Any, notes: list[str]) -> Any:
     return renamed[value]
 
 
-def _get(mapping: Any, path: Path) -> Any:
+def _get(mapping: Any, path: KeyPath) -> Any:
     for key in path:
         mapping = mapping[key]
     return mapping
 
 
-def _put(mapping: dict[str, Any], path: Path, value: Any) -> None:
+def _put(mapping: dict[str, Any], path: KeyPath, value: Any) -> None:
     for depth, key in enumerate(path[:-1], start=1):
         mapping = mapping.setdefault(key, {})
         if not isinstance(mapping, dict):

@@ -16,7 +16,9 @@ from rewardlab.errors import RewardlabError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `rewardlab` command; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="rewardlab", description="Learned rewards for robots and RL agents.")
+    parser = argparse.ArgumentParser(
+        prog="rewardlab", description="Learned rewards for robots and RL agents.", epilog="example: rewardlab demo"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (demo, collect, data, config):
         module.add_to(commands)

@@ -2,12 +2,11 @@
 
 import argparse
 
-from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, add_group
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
-    group = commands.add_parser("config", help="list and print configurations")
-    verbs = group.add_subparsers(title="what to do", metavar="VERB", required=True)
+    verbs = add_group(commands, "config", "list and print configurations", "rewardlab config list")
     add_command(verbs, "list", "list the configs that come with rewardlab", "rewardlab config list", _list)
     example = "rewardlab config show tabletop_pickcube env.train.num_envs=16"
     command = add_command(verbs, "show", "print every key of a config with its value", example, _show)

@@ -4,12 +4,11 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from rewardlab.cli.command import Commands, add_command
+from rewardlab.cli.command import Commands, add_command, add_group
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
-    group = commands.add_parser("data", help="look at, check and convert episodes on disk")
-    verbs = group.add_subparsers(title="what to do", metavar="VERB", required=True)
+    verbs = add_group(commands, "data", "look at, check and convert episodes on disk", "rewardlab data info DIR")
     info = add_command(verbs, "info", "count episodes, frames and labels", "rewardlab data info DIR", _info)
     example = "rewardlab data verify DIR"
     verify = add_command(verbs, "verify", "read every byte and name damaged files", example, _verify)

@@ -208,13 +208,19 @@ def _over(below: Any, above: Any) -> Any:
 
 def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
     """Fill in what was not given, and resolve interpolations on the whole."""
-    if "env" in raw and isinstance(raw["env"], dict) and "train" in raw["env"]:
-        raw = {**raw, "env": _over({"eval": raw["env"]["train"]}, raw["env"])}
+    raw = _eval_inherits_train(raw)
     defaults = OmegaConf.create(dataclasses.asdict(ExperimentConfig()))
     for variable, key in ENVIRONMENT.items():
         OmegaConf.update(defaults, key, os.environ.get(variable) or None)
     full = OmegaConf.create(_over(_container(defaults, resolve=False), raw))
     return _container(full, resolve=True)
+
+
+def _eval_inherits_train(raw: dict[str, Any]) -> dict[str, Any]:
+    envs = raw.get("env")
+    if not isinstance(envs, dict) or "train" not in envs:
+        return raw
+    return {**raw, "env": _over({"eval": envs["train"]}, envs)}
 
 
 def _container(cfg: DictConfig, *, resolve: bool) -> dict[str, Any]:
@@ -236,6 +242,7 @@ def _validate(full: dict[str, Any]) -> ExperimentConfig:
         return TypeAdapter(ExperimentConfig).validate_json(json.dumps(full, default=str))
     except ValidationError as error:
         lines = [_message(found) for found in error.errors()]
+    # A mistake in env.train is found again in env.eval, which inherits it: say it once.
     inherited = {line.replace("env.train", "env.eval") for line in lines if "env.train" in line}
     raise ConfigError("\n".join(line for line in lines if line not in inherited)) from None
 

@@ -92,6 +92,11 @@ class EnvConfig:
     target_ee_pose: Pose | None = None  # robots: calibrated goal of the end effector (metres, radians)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
 
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Height and width of a picture."""
+        return self.image_size[1], self.image_size[2]
+
 
 @section
 class EnvsConfig:
@@ -103,14 +108,15 @@ class EnvsConfig:
 class CollectionConfig:
     enabled: bool = False  # also collect while a policy trains; the collect task always collects
     save_dir: str = "collected_data"
-    episodes: PositiveInt | None = None  # stop after this many; null = once every target below is full
-    target_success: PositiveInt | None = None  # successful episodes to keep; null = all
-    target_failure: PositiveInt | None = None  # failed episodes to keep; null = all
+    episodes: PositiveInt | None = None  # new episodes after which it ends; null = when the targets are reached
+    target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = no matter
+    target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     policy: str = "noisy_expert"  # "expert", "noisy_expert" or "random"
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
-    positive_dir: str | None = None  # successful episodes; null = <save_dir>/success
-    negative_dir: str | None = None  # failed episodes; null = <save_dir>/failure
-    image_keys: tuple[str, ...] | None = None  # cameras to keep; null = all the environment has
+    success_dir: str | None = None  # successful episodes; null = the folder that the format has inside save_dir
+    failure_dir: str | None = None  # failed episodes; likewise
+    cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none
+    durable: bool = False  # wait for the disk, so that a power cut loses nothing: for robots
 
 
 @section

@@ -72,7 +72,7 @@ def read_episodes(*paths: str | Path) -> EpisodeSet:
     """The episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
     found: set[Path] = set()
     for path in map(Path, paths):
-        names = _episode_paths(path)
+        names = episode_paths(path)
         if not names:
             raise DataError(f"no episodes in {path}: looked for files ending in {_suffixes()} there and below")
         found.update(names)
@@ -80,7 +80,8 @@ def read_episodes(*paths: str | Path) -> EpisodeSet:
     return EpisodeSet(StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path)))
 
 
-def _episode_paths(path: Path) -> list[Path]:
+def episode_paths(path: Path) -> list[Path]:
+    """The files of the episodes in a directory, of whatever format, or the one file itself."""
     if path.is_file():
         format_of(path)
         return [path]

@@ -5,7 +5,6 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,7 +50,7 @@ class EpisodeWriter:
         shared = [self.success_dir, self.failure_dir] if self.format.shared_counter else [folder]
         try:
             path = write_new(
-                self._names(folder, shared), partial(self.format.write, episode), shared=shared, durable=self.durable
+                self._names(folder, shared), self.format.encode(episode), shared=shared, durable=self.durable
             )
         except OSError as error:
             raise DataError(

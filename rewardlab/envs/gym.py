@@ -17,6 +17,11 @@ from rewardlab.registry import unknown_name
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """`cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
 
+    offered = EnvConfig()
+    for key in ("reward", "success_hold_steps", "target_ee_pose"):
+        if getattr(cfg, key) != getattr(offered, key):
+            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {getattr(cfg, key)!r}")
+
     def make_one() -> gymnasium.Env[Any, Any]:
         return _make_one(cfg)
 
@@ -33,10 +38,9 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
         options["max_episode_steps"] = cfg.max_episode_steps
     try:
         env = gymnasium.make(cfg.id, **options)
-    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
-        known = [name for name in gymnasium.registry if "phys2d" not in name]
-        raise ConfigError(f"env id: {unknown_name('environment', cfg.id, known)}") from error
-    except gymnasium.error.DependencyNotInstalled as error:
+    except gymnasium.error.UnregisteredEnv as error:
+        raise ConfigError(unknown_name("environment", cfg.id, gymnasium.registry)) from error
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
     except TypeError as error:
         raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
@@ -53,7 +57,7 @@ class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         if len(cfg.cameras) != 1:
             raise ConfigError(f"cameras: '{cfg.id}' has one picture, its render(); found {len(cfg.cameras)} cameras")
         self.camera = cfg.cameras[0]
-        self.size = (cfg.image_size[1], cfg.image_size[2])
+        self.size = cfg.frame_size
         self.with_state = cfg.obs_mode == "state+images"
         images = spaces.Dict({self.camera: spaces.Box(0, 255, (*self.size, 3), np.uint8)})
         parts: dict[str, spaces.Space[Any]] = {"state": env.observation_space} if self.with_state else {}

@@ -1,10 +1,12 @@
 """One door to every environment: the part of its id before the slash says which family builds it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.tabletop import TabletopVectorEnv
@@ -22,14 +24,20 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     >>> env = make_vec_env("tabletop/PickCube", num_envs=16)
     >>> env = make_vec_env("CartPole-v1", num_envs=4)
     """
-    cfg = EnvConfig(id=env, **settings) if isinstance(env, str) else env
+    cfg = _checked(env, settings) if isinstance(env, str) else env
     family, _, _ = cfg.id.partition("/")
     return FAMILIES[family](cfg) if family in FAMILIES else make_gym_vec_env(cfg)
 
 
+def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
+    """The config of one environment, with the errors that a config file would get."""
+    options = settings.pop("options", {})  # Python objects may be among them, which no config file has
+    cfg = config_from_mapping({"env": {"train": {"id": env_id, **settings}}}).env.train
+    return dataclasses.replace(cfg, options=options)
+
+
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    _, height, width = cfg.image_size
     limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
     try:
         return TabletopVectorEnv(
@@ -38,7 +46,7 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
             reward=cfg.reward,
             obs_mode=cfg.obs_mode,
             cameras=cfg.cameras,
-            image_size=(height, width),
+            image_size=cfg.frame_size,
             success_hold_steps=cfg.success_hold_steps,
             **limit,
             **cfg.options,

@@ -1,5 +1,6 @@
 """Stage 1: let a policy act, write every episode with its pictures and labels."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import CollectionConfig
+from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
@@ -22,32 +24,35 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     """
     console = console or Console()
     plan = cfg.data.collection
-    env_cfg = cfg.env.eval
+    before = _episodes_in(plan)
+    if before and not append:
+        raise DataError(
+            f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
+            "(other episodes are drawn then, so that none is written twice)"
+        )
+    # What is there already moves the seeds on; and two streams, because a policy must not know the scene by its dice.
+    env_seed, policy_seed = np.random.SeedSequence([cfg.seed, before]).generate_state(2).tolist()
+    num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
+    env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     env = DataCollectorWrapper(
         make_vec_env(env_cfg),
         plan.save_dir,
         format=plan.format,
-        success_dir=plan.positive_dir,
-        failure_dir=plan.negative_dir,
+        success_dir=plan.success_dir,
+        failure_dir=plan.failure_dir,
+        durable=plan.durable,
         max_episodes=plan.episodes,
         target_success=plan.target_success,
         target_failure=plan.target_failure,
-        cameras=plan.image_keys or env_cfg.cameras,
-        image_size=(env_cfg.image_size[1], env_cfg.image_size[2]),
+        cameras=env_cfg.cameras if plan.cameras is None else plan.cameras,
+        image_size=env_cfg.frame_size,
         policy=plan.policy,
         task=env_cfg.id,
     )
-    before = sum(count.on_disk for count in env.counts.values())
-    if before and not append:
-        raise DataError(
-            f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
-            "(the seed then moves on, so that no episode is written twice)"
-        )
-    seed = cfg.seed + before
     with env, _progress(console) as progress:
-        policy = make_policy(plan.policy, env, seed)
+        policy = make_policy(plan.policy, env, policy_seed)
         bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
-        observation, _ = env.reset(seed=seed)
+        observation, _ = env.reset(seed=env_seed)
         success = failure = 0
         while not env.full:
             observation, _, terminated, truncated, _ = env.step(policy.act(observation))
@@ -60,6 +65,12 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
         soft_wrap=True,
     )
     return Path(plan.save_dir)
+
+
+def _episodes_in(plan: CollectionConfig) -> int:
+    """Episodes of any format where this collection would write."""
+    places = [Path(place) for place in (plan.save_dir, plan.success_dir, plan.failure_dir) if place is not None]
+    return len({path for place in places if place.is_dir() for path in episode_paths(place)})
 
 
 def _expected(plan: CollectionConfig) -> int | None:

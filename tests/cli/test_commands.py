@@ -20,10 +20,12 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_is_there_at_once_and_every_command_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     heavy = "import sys, rewardlab.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
-    for command in (["demo"], ["collect"], ["data", "info"], ["data", "show"], ["config", "show"]):
+    verbs = {"data": ["info", "verify", "convert", "show"], "config": ["list", "show"]}
+    commands = [[], ["demo"], ["collect"], *([group] for group in verbs)]
+    for command in commands + [[group, verb] for group in verbs for verb in verbs[group]]:
         with pytest.raises(SystemExit):
             main([*command, "--help"])
-        assert f"rewardlab {' '.join(command)}" in capsys.readouterr().out.split("example:")[1]
+        assert " ".join(["rewardlab", *command]) in capsys.readouterr().out.split("example:")[1]
 
 
 def test_collect_writes_exactly_what_was_asked_for(episodes: Path) -> None:

@@ -4,13 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.episodes import IMAGES, Array, Columns, Episode, EpisodeFacts, check_episode
 from rewardlab.errors import DataError
+
+Buffer: TypeAlias = bytes | memoryview
 
 
 class EpisodeFormat(ABC):
@@ -24,8 +26,8 @@ class EpisodeFormat(ABC):
     shared_counter: bool = True  # one numbering for both folders, or one each
 
     @abstractmethod
-    def write(self, episode: Episode, file: BinaryIO) -> None:
-        """Write a checked episode."""
+    def encode(self, episode: Episode) -> list[Buffer]:
+        """The file of a checked episode, in pieces."""
 
     @abstractmethod
     def decode(self, path: Path) -> Episode:

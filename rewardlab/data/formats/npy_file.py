@@ -1,13 +1,14 @@
 """Document 002's trajectory: `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}."""
 
+import io
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from rewardlab.data import unpickle
 from rewardlab.data.episodes import IMAGES, Columns, Episode
-from rewardlab.data.formats.format import EpisodeFormat, as_labels, told_by_folder
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
 from rewardlab.data.images import to_float_chw, to_numpy, to_uint8_hwc
 from rewardlab.errors import DataError
 
@@ -20,7 +21,7 @@ class NpyFormat(EpisodeFormat):
     stem = "{:06d}"
     shared_counter = False
 
-    def write(self, episode: Episode, file: BinaryIO) -> None:
+    def encode(self, episode: Episode) -> list[Buffer]:
         images = {
             name.removeprefix(IMAGES): to_float_chw(frames)
             for name, frames in episode.columns.items()
@@ -29,7 +30,9 @@ class NpyFormat(EpisodeFormat):
         if not images:
             raise DataError("the npy format holds images and labels only, and this episode has no images")
         content: Any = {"images": images, "labels": episode.columns["success"].astype(np.float32)}
+        file = io.BytesIO()
         np.save(file, content, allow_pickle=True)
+        return [file.getbuffer()]
 
     def decode(self, path: Path) -> Episode:
         content = _load_dictionary(path)

@@ -7,13 +7,13 @@ terminated, any other as truncated. Task, seed and policy have no place in it.
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from rewardlab.data import unpickle
 from rewardlab.data.episodes import IMAGES, STATE, Array, Columns, Episode
-from rewardlab.data.formats.format import EpisodeFormat, as_labels, told_by_folder
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
 from rewardlab.data.images import to_numpy, to_uint8_hwc
 from rewardlab.errors import DataError
 
@@ -25,13 +25,13 @@ class PickleFormat(EpisodeFormat):
     name = "pickle"
     suffix = ".pkl"
 
-    def write(self, episode: Episode, file: BinaryIO) -> None:
+    def encode(self, episode: Episode) -> list[Buffer]:
         content = {
             "frames": list(_frames(episode)),
             "success": episode.facts.success,
             "label": int(episode.facts.success),
         }
-        pickle.dump(content, file, protocol=4)
+        return [pickle.dumps(content, protocol=4)]
 
     def decode(self, path: Path) -> Episode:
         with path.open("rb") as file:

@@ -10,14 +10,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import safetensors
 
 from rewardlab.data.episodes import IMAGES, Array, Columns, Episode, EpisodeFacts
-from rewardlab.data.formats.format import EpisodeFormat, naming, no_camera, row_index
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, naming, no_camera, row_index
 from rewardlab.errors import DataError
 
 KIND = "rewardlab.episode"
@@ -30,7 +30,7 @@ class SafetensorsFormat(EpisodeFormat):
     name = "safetensors"
     suffix = ".safetensors"
 
-    def write(self, episode: Episode, file: BinaryIO) -> None:
+    def encode(self, episode: Episode) -> list[Buffer]:
         # Widest numbers first, as the library does, so that every tensor is aligned.
         by_width = sorted(episode.columns.items(), key=lambda item: (-item[1].itemsize, item[0]))
         columns = {name: np.ascontiguousarray(array) for name, array in by_width}
@@ -45,10 +45,7 @@ class SafetensorsFormat(EpisodeFormat):
         # Not safetensors' own `save`: it builds the whole file in memory while holding the GIL, and a collector's
         # environments stand still meanwhile.
         header = _header(columns, metadata)
-        file.write(struct.pack("<Q", len(header)))
-        file.write(header)
-        for array in columns.values():
-            file.write(array.data)
+        return [struct.pack("<Q", len(header)), header, *(array.data for array in columns.values())]
 
     def decode(self, path: Path) -> Episode:
         with _opened(path) as (file, metadata):

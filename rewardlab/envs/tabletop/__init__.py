@@ -2,7 +2,7 @@
 
 import gymnasium
 
-from rewardlab.envs.tabletop.env import TabletopEnv, TabletopVectorEnv
+from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopEnv, TabletopVectorEnv
 from rewardlab.envs.tabletop.tasks import TASKS
 
 __all__ = ["TASKS", "TabletopEnv", "TabletopVectorEnv"]
@@ -14,4 +14,5 @@ for _task in TASKS:
             entry_point="rewardlab.envs.tabletop.env:TabletopEnv",
             vector_entry_point="rewardlab.envs.tabletop.env:TabletopVectorEnv",
             kwargs={"task": _task},
+            max_episode_steps=EPISODE_STEPS,
         )

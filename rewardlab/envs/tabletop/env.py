@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rewardlab.envs.tabletop.camera import CAMERAS
 from rewardlab.envs.tabletop.looks import Looks, Randomize, draw_looks
 from rewardlab.envs.tabletop.render import Frames, render
-from rewardlab.envs.tabletop.tasks import OBSERVATION_SIZE, TASKS, advance, observe
+from rewardlab.envs.tabletop.tasks import STATE_SIZE, TASKS, advance, observe
 from rewardlab.envs.tabletop.world import Bools, Floats, World
 from rewardlab.errors import ConfigError
 from rewardlab.registry import unknown_name
@@ -22,6 +22,7 @@ from rewardlab.registry import unknown_name
 Info = dict[str, Any]
 Observation = Any  # a state array, or a dictionary of "state" and "images", as obs_mode says
 
+EPISODE_STEPS = 50
 SUCCESS_BONUS = 1.0
 OBJECT_SCALES = (0.85, 1.15)
 DISPLAY_SIZE = (256, 256)
@@ -33,7 +34,8 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
     """N tables, one process, one batch.
 
     Episodes that end are reset within the same step: the returned observation is the next episode's first, the true
-    last one is in `infos["final_obs"]` and its facts in `infos["final_info"]`. Pictures cost time and are drawn only
+    last one is in `infos["final_obs"]` and its facts in `infos["final_info"]`. Facts about a frame (`success`, `grasp`)
+    always go with the observation beside them, rewards with the step just made. Pictures cost time and are drawn only
     when asked for, by `render_cameras`; with `final=True` it draws the state in which an episode ended.
     """
 
@@ -48,7 +50,7 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         task: str = "PickCube",
         num_envs: int = 1,
         *,
-        max_episode_steps: int | None = 50,
+        max_episode_steps: int | None = EPISODE_STEPS,
         reward: str = "dense",
         obs_mode: str = "state",
         cameras: Sequence[str] = ("base_camera",),
@@ -149,7 +151,9 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         assert state is not None
         world, looks = state[0].take(ids), state[1].take(ids)
         height, width = image_size or self.image_size
-        return {c: render(self.task, world, looks, c, height, width) for c in cameras or self.cameras}
+        return {
+            c: render(self.task, world, looks, c, height, width) for c in (self.cameras if cameras is None else cameras)
+        }
 
     @property
     def _world(self) -> World:
@@ -226,12 +230,23 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
 
 
 class TabletopEnv(gymnasium.Env[Observation, Floats]):
-    """One table, for tools that want a plain Gymnasium environment. Takes the arguments of the vector one."""
+    """One table, for tools that want a plain Gymnasium environment. Takes the arguments of the vector one.
+
+    Without `max_episode_steps` it never truncates: `gymnasium.make` puts its own time limit around it.
+    """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium's own form
 
-    def __init__(self, task: str = "PickCube", render_mode: str | None = None, **options: Any) -> None:
-        self._table = TabletopVectorEnv(task, 1, autoreset_mode=AutoresetMode.DISABLED, **options)
+    def __init__(
+        self,
+        task: str = "PickCube",
+        render_mode: str | None = None,
+        max_episode_steps: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._table = TabletopVectorEnv(
+            task, 1, max_episode_steps=max_episode_steps, autoreset_mode=AutoresetMode.DISABLED, **options
+        )
         self.observation_space = self._table.single_observation_space
         self.action_space = self._table.single_action_space
         self.render_mode = render_mode
@@ -274,7 +289,7 @@ def _read_randomize(randomize: Mapping[str, bool] | bool) -> Randomize:
 
 
 def _observation_space(obs_mode: str, cameras: Sequence[str], image_size: tuple[int, int]) -> spaces.Space[Any]:
-    state = spaces.Box(-1.0, 1.0, (OBSERVATION_SIZE,), np.float32)  # metres and flags: nothing is a metre away
+    state = spaces.Box(-1.0, 1.0, (STATE_SIZE,), np.float32)  # metres and flags: nothing is a metre away
     if obs_mode == "state":
         return state
     images = spaces.Dict({c: spaces.Box(0, 255, (*image_size, 3), np.uint8) for c in cameras})

@@ -3,33 +3,35 @@
 They read the state observation, so that they work through any wrapper that leaves it alone.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.envs.tabletop.tasks import part_of_state
 from rewardlab.envs.tabletop.world import MAX_MOTION, Bools, Floats, vector
+from rewardlab.registry import Registry
 
 GAIN = 0.45  # share of the distance commanded a step; with the lag of the motion, more would overshoot
 HOVER = 0.07  # metres above the object from which the gripper descends
 
-# Where `tasks.observe` puts things.
-GRIP, OPENING, HELD, OBJECT, GOAL, OBJECT_HALF = slice(0, 3), 6, 7, slice(8, 11), slice(14, 17), slice(20, 23)
 
-
-def pick_cube_action(state: Floats, grasp_point: Floats, goal: Floats) -> Floats:
-    """Hover over the grasp point, descend, close, carry to the goal."""
-    grip, held = state[:, GRIP], state[:, HELD] > 0.5
+def pick_cube_action(state: Floats, grasp_error: Floats, goal: Floats) -> Floats:
+    """Hover over the object, descend, close, carry to the goal."""
+    grasp_point = part_of_state(state, "object") + grasp_error
+    grip, held = part_of_state(state, "grip"), part_of_state(state, "held") > 0.5
     aside = np.sqrt(np.square((grip - grasp_point)[:, :2]).sum(axis=1))
     target = grasp_point.copy()
     target[:, 2] += np.where(aside > 0.012, HOVER, -0.002)
     at_object = (aside < 0.012) & (np.abs(grip[:, 2] - grasp_point[:, 2]) < 0.012)
-    target = np.where(held[:, None], grip + goal - state[:, OBJECT], target)
+    target = np.where(held[:, None], grip + goal - part_of_state(state, "object"), target)
     return _towards(grip, target, close=held | at_object)
 
 
-def peg_insertion_action(state: Floats, hole: Floats) -> Floats:
+def peg_insertion_action(state: Floats, peg_error: Floats, hole: Floats) -> Floats:
     """Carry the held peg over the hole, lower it when it is centred."""
-    grip = state[:, GRIP]
-    peg = state[:, OBJECT]
+    grip, peg = part_of_state(state, "grip"), part_of_state(state, "object")
+    hole = hole + peg_error
     aside = np.sqrt(np.square((peg - hole)[:, :2]).sum(axis=1))
     over = hole.copy()
     over[:, 2] += np.where(aside > 0.004, 0.065, -0.005)  # a little below the seat, so that it presses down
@@ -42,6 +44,11 @@ def _towards(grip: Floats, target: Floats, close: Bools) -> Floats:
     return np.concatenate([motion, fingers], axis=1, dtype=np.float32)
 
 
+EXPERTS: Registry[Callable[[Floats, Floats, Floats], Floats]] = Registry("scripted expert")
+EXPERTS.register("PickCube")(pick_cube_action)
+EXPERTS.register("PegInsertion")(peg_insertion_action)
+
+
 class TabletopExpert:
     """Solves the task from the state.
 
@@ -50,12 +57,13 @@ class TabletopExpert:
     """
 
     def __init__(self, task: str, num_envs: int, seed: int, mistakes: bool) -> None:
-        self.task = task
+        self._expert = EXPERTS[task]
         self.mistakes = mistakes
-        self._rng = np.random.default_rng(seed)
+        # Not the environment's own stream: a mistake must not go along with where the object lies.
+        self._rng = np.random.default_rng([seed, 1])
         self._step = np.zeros(num_envs, np.int64)
         self._goal_error = np.zeros((num_envs, 3), np.float32)
-        self._grasp_error = np.zeros((num_envs, 3), np.float32)
+        self._aim_error = np.zeros((num_envs, 3), np.float32)  # sideways only
         self._lets_go_at = np.full(num_envs, np.iinfo(np.int64).max)
         self._shake = np.zeros(num_envs, np.float32)
         self.begin(np.ones(num_envs, bool))
@@ -67,9 +75,10 @@ class TabletopExpert:
         if not self.mistakes:
             return
         n = len(ids)
-        mistake = self._rng.choice(["none", "goal", "grasp", "drop"], n, p=[0.42, 0.24, 0.14, 0.2])
+        mistake = self._rng.choice(["none", "goal", "aim", "drop"], n, p=[0.42, 0.24, 0.14, 0.2])
         self._goal_error[ids] = np.where((mistake == "goal")[:, None], self._offset(n, 0.05, 0.12), 0)
-        self._grasp_error[ids] = np.where((mistake == "grasp")[:, None], self._offset(n, 0.02, 0.06), 0)
+        sideways = self._offset(n, 0.02, 0.06) * vector([1, 1, 0])
+        self._aim_error[ids] = np.where((mistake == "aim")[:, None], sideways, 0)
         never = np.iinfo(np.int64).max
         self._lets_go_at[ids] = np.where(mistake == "drop", self._rng.integers(8, 40, n), never)
         self._shake[ids] = self._rng.uniform(0.05, 0.25, n)
@@ -81,12 +90,8 @@ class TabletopExpert:
 
     def act(self, state: Floats) -> Floats:
         """Actions for a batch of state observations."""
-        goal = state[:, GOAL] + self._goal_error
-        if self.task == "PickCube":
-            grasp_point = state[:, OBJECT] + self._grasp_error * vector([1, 1, 0])
-            action = pick_cube_action(state, grasp_point, goal)
-        else:
-            action = peg_insertion_action(state, goal + self._grasp_error * vector([1, 1, 0]))
+        goal = part_of_state(state, "goal") + self._goal_error
+        action = self._expert(state, self._aim_error, goal)
         if self.mistakes:
             action += self._shake[:, None] * self._rng.standard_normal(action.shape, dtype=np.float32)
             action[self._step >= self._lets_go_at, 3] = 1.0

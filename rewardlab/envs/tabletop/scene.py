@@ -1,12 +1,15 @@
 """From the state of the world to the boxes and ground marks that a camera would see."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rewardlab.envs.tabletop.looks import Looks
-from rewardlab.envs.tabletop.tasks import PegInsertion, Task
-from rewardlab.envs.tabletop.world import FINGER_HALF, FINGER_RISE, PALM_BOTTOM, Floats, World, vector
+from rewardlab.envs.tabletop.tasks import PegInsertion, PickCube, Task
+from rewardlab.envs.tabletop.world import FINGER_HALF, FINGER_RISE, PALM_BOTTOM, Bools, Floats, World, vector
+
+AddBox = Callable[[Floats, Floats, Floats], None]  # centre, half extents, colour; one row or one for all
 
 BALL_RADIUS = 0.042
 METAL = vector([72, 76, 84])
@@ -34,7 +37,7 @@ def build_scene(task: Task, world: World, looks: Looks, camera: str) -> Scene:
         boxes.append(np.broadcast_arrays(centre, half, color))  # type: ignore[arg-type]
 
     decal = None
-    marks = _ground(task, looks)
+    marks = _ground(looks)
     if isinstance(task, PegInsertion):
         block_half = vector([task.block_half, task.block_half, task.block_top / 2])
         hole = _square(world.goal, world.object_half[:, :2] + task.clearance, height=task.block_top)
@@ -42,10 +45,12 @@ def build_scene(task: Task, world: World, looks: Looks, camera: str) -> Scene:
         add(_at_height(world.goal, task.block_top / 2), block_half, looks.wall_color * 0.55 + 100)
         _add_peg(task, world, looks, add)
         shadow_height = np.where(_over_block(task, world), task.block_top, 0.0)
-    else:
+    elif isinstance(task, PickCube):
         add(world.object, world.object_half, looks.object_color)
         marks.append((_disc(world.goal, BALL_RADIUS), 0.55 * looks.goal_color + 0.45 * looks.table_color))
         shadow_height = np.zeros(len(world.goal))
+    else:
+        raise NotImplementedError(f"nobody has said yet what {task.name} looks like")
     shadow = looks.table_color * 0.38
     marks.append((_square(world.object, world.object_half[:, :2], shadow_height), shadow))
     _add_gripper(world, camera, add)
@@ -55,14 +60,14 @@ def build_scene(task: Task, world: World, looks: Looks, camera: str) -> Scene:
     return Scene(centre, half, color, marks, decal, world.goal if task.goal_is_a_ball else None)
 
 
-def _ground(task: Task, looks: Looks) -> list[tuple[Floats, Floats]]:
+def _ground(looks: Looks) -> list[tuple[Floats, Floats]]:
     origin = np.zeros((len(looks.table_color), 3), np.float32)
     table = _square(origin, vector([0.32, 0.32]), 0.0)
     mat = _square(origin, vector([0.18, 0.18]), 0.0)
     return [(table, looks.table_color), (mat, looks.table_color * 0.84)]
 
 
-def _add_gripper(world: World, camera: str, add) -> None:  # type: ignore[no-untyped-def]
+def _add_gripper(world: World, camera: str, add: AddBox) -> None:
     up = vector([0, 0, 1])
     for side in (-1.0, 1.0):
         across = np.zeros_like(world.grip)
@@ -73,7 +78,7 @@ def _add_gripper(world: World, camera: str, add) -> None:  # type: ignore[no-unt
         add(world.grip + (PALM_BOTTOM + 0.024 + 0.15) * up, vector([0.014, 0.014, 0.15]), METAL * 1.35)
 
 
-def _add_peg(task: PegInsertion, world: World, looks: Looks, add) -> None:  # type: ignore[no-untyped-def]
+def _add_peg(task: PegInsertion, world: World, looks: Looks, add: AddBox) -> None:
     """The peg's lower half is bright: it vanishes in the hole, so that a person sees how deep the peg sits."""
     top = world.object[:, 2] + world.object_half[:, 2]
     bottom = world.object[:, 2] - world.object_half[:, 2]
@@ -89,7 +94,7 @@ def _add_peg(task: PegInsertion, world: World, looks: Looks, add) -> None:  # ty
         add(_at_height(world.object, (low + high) / 2), half, color)
 
 
-def _over_block(task: PegInsertion, world: World):  # type: ignore[no-untyped-def]
+def _over_block(task: PegInsertion, world: World) -> Bools:
     return (np.abs(world.object - world.goal)[:, :2] < task.block_half).all(axis=1)
 
 

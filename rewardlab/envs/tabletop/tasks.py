@@ -11,6 +11,7 @@ from rewardlab.envs.tabletop.world import (
     Bools,
     Floats,
     World,
+    lift_gripper,
     move_gripper,
     move_object,
     push_by_fingers,
@@ -29,6 +30,9 @@ class Task(Protocol):
     def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
         """`n` fresh episodes; `scale` [n] multiplies the object's size."""
 
+    def stop_gripper(self, world: World) -> None:
+        """Keep the fingers out of what they cannot enter."""
+
     def allowed(self, world: World, before: Floats) -> Floats:
         """Where the object's centre may be, given where it would go and where it was `before`."""
 
@@ -46,30 +50,39 @@ def advance(task: Task, world: World, action: Floats, rng: np.random.Generator, 
     before = world.object.copy()
     move_gripper(world, action, rng, noise)
     move_object(world)
+    task.stop_gripper(world)
     stop_object_at(world, task.allowed(world, before))
     push_by_fingers(world)
 
 
+# The state a policy sees: positions in metres, with the relative ones because they are what matters.
+STATE_LAYOUT = {
+    "grip": 3,
+    "grip_velocity": 3,
+    "opening": 1,
+    "held": 1,
+    "object": 3,
+    "object_from_grip": 3,
+    "goal": 3,
+    "goal_from_object": 3,
+    "object_half": 3,
+}
+STATE_SIZE = sum(STATE_LAYOUT.values())
+
+
 def observe(world: World) -> Floats:
-    """The state a policy sees: positions in metres, relative ones first-class because they are what matters."""
-    return np.concatenate(
-        [
-            world.grip,
-            world.grip_velocity,
-            world.opening[:, None],
-            world.held[:, None].astype(np.float32),
-            world.object,
-            world.object - world.grip,
-            world.goal,
-            world.goal - world.object,
-            world.object_half,
-        ],
-        axis=1,
-        dtype=np.float32,
-    )
+    """The state observations [n, STATE_SIZE], laid out as in STATE_LAYOUT."""
+    derived = {"object_from_grip": world.object - world.grip, "goal_from_object": world.goal - world.object}
+    parts = [derived[name] if name in derived else getattr(world, name) for name in STATE_LAYOUT]
+    return np.concatenate([part.reshape(len(world.grip), -1) for part in parts], axis=1, dtype=np.float32)
 
 
-OBSERVATION_SIZE = 23
+def part_of_state(state: Floats, name: str) -> Floats:
+    """One entry of STATE_LAYOUT, out of state observations: [n] if it is a single number, else [n, size]."""
+    names = list(STATE_LAYOUT)
+    start = sum(STATE_LAYOUT[before] for before in names[: names.index(name)])
+    size = STATE_LAYOUT[name]
+    return state[:, start] if size == 1 else state[:, start : start + size]
 
 
 def _distance(a: Floats, b: Floats) -> Floats:
@@ -110,6 +123,9 @@ class PickCube:
         goal = rng.uniform([-0.10, -0.10, 0.12], [0.10, 0.10, 0.21], (n, 3))
         return _new_world(grip, False, cube, half, goal)
 
+    def stop_gripper(self, world: World) -> None:
+        """The workspace ends above the table; nothing else is in the way."""
+
     def allowed(self, world: World, before: Floats) -> Floats:
         return rest_on_table(world)
 
@@ -148,8 +164,12 @@ class PegInsertion:
         grip = peg + np.array([0.0, 0.0, 0.020])
         return _new_world(grip, True, peg, half, goal)
 
+    def stop_gripper(self, world: World) -> None:
+        over = (np.abs(world.grip - world.goal)[:, :2] < self.block_half).all(axis=1)
+        lowest = self.block_top + FINGER_HALF[2] - FINGER_RISE
+        lift_gripper(world, np.where(over, np.maximum(lowest - world.grip[:, 2], 0), 0))
+
     def allowed(self, world: World, before: Floats) -> Floats:
-        self._keep_fingers_out_of_the_block(world)
         allowed = rest_on_table(world)
         length = world.object_half[:, 2]
         aside = allowed[:, :2] - world.goal[:, :2]
@@ -170,13 +190,6 @@ class PegInsertion:
         hits_side = below & ~from_above & ~guided
         allowed[:, :2] = np.where(hits_side[:, None], before[:, :2], allowed[:, :2])
         return allowed
-
-    def _keep_fingers_out_of_the_block(self, world: World) -> None:
-        over = (np.abs(world.grip - world.goal)[:, :2] < self.block_half).all(axis=1)
-        lowest = self.block_top + FINGER_HALF[2] - FINGER_RISE
-        stopped = np.where(over, np.maximum(lowest - world.grip[:, 2], 0), 0).astype(np.float32)
-        world.grip[:, 2] += stopped
-        world.object[:, 2] += np.where(world.held, stopped, 0)
 
     def _in_hole(self, position: Floats, goal: Floats) -> Bools:
         aside = np.abs(position - goal)[:, :2]
