@@ -1,4 +1,4 @@
-"""The words every folder shares.
+"""The form in which transitions travel. (Importing this takes seconds: it brings torch and tensordict.)
 
 A Batch is a TensorDict of transitions. Its keys:
 
@@ -9,6 +9,7 @@ A Batch is a TensorDict of transitions. Its keys:
     env_reward                    float32 [...]   what the environment said, always kept
     terminated, truncated         bool    [...]
     success                       bool    [...]   true in this very frame, not "once so far"
+    grasp                         bool    [...]   the object is held; where the environment says so
 
 Inside an episode, row t describes the *arrival* at frame t: the action that led to it, the reward that followed and the
 frame itself. Row 0 is the reset frame, with a zero action. So a frame and its label always share a row, and the
@@ -20,11 +21,3 @@ from typing import TypeAlias
 from tensordict import TensorDict
 
 Batch: TypeAlias = TensorDict
-
-STATE = ("observation", "state")
-IMAGES = ("observation", "images")
-
-DEFAULT_CAMERA = "base_camera"
-
-# Simulators disagree on the key; the package reads all of them and writes the first.
-SUCCESS_KEYS = ("success", "is_success", "succeed")

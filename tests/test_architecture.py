@@ -9,7 +9,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"errors", "registry", "types"},
+    {"errors", "keys", "registry", "types"},
     {"compat", "config"},
     {"data", "models"},
     {"envs"},

@@ -63,11 +63,11 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _convert(arguments: argparse.Namespace) -> None:
     from rich.progress import Progress
 
-    from rewardlab.data.convert import convert
+    from rewardlab.data.convert import convert_episodes
 
     with Progress(transient=True) as progress:
         bar = progress.add_task("converting")
-        count = convert(
+        count = convert_episodes(
             arguments.path,
             arguments.out,
             arguments.format,
@@ -77,9 +77,9 @@ def _convert(arguments: argparse.Namespace) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from rewardlab.data.contact_sheet import contact_sheet
+    from rewardlab.data.contact_sheet import draw_contact_sheet
 
-    sheet = contact_sheet(
+    sheet = draw_contact_sheet(
         arguments.path,
         Path(arguments.out),
         episodes=arguments.episodes,

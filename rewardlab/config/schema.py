@@ -109,7 +109,7 @@ class CollectionConfig:
     enabled: bool = False  # also collect while a policy trains; the collect task always collects
     save_dir: str = "collected_data"
     episodes: PositiveInt | None = None  # new episodes after which it ends; null = when the targets are reached
-    target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = no matter
+    target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     policy: str = "noisy_expert"  # "expert", "noisy_expert" or "random"
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
@@ -268,12 +268,13 @@ class ExperimentConfig:
 
     @model_validator(mode="after")
     def _collection_ends(self) -> "ExperimentConfig":
-        ends = (self.data.collection.episodes, self.data.collection.target_success, self.data.collection.target_failure)
-        if self.runner.task == "collect" and ends == (None, None, None):
+        plan = self.data.collection
+        ends = plan.episodes is not None or (plan.target_success is not None and plan.target_failure is not None)
+        if self.runner.task == "collect" and not ends:
             raise PydanticCustomError(
                 "rule",
-                "data.collection.episodes: found null, expected a number of episodes (or target_success and "
-                "target_failure): without one the collection never ends",
+                "data.collection.episodes: found null, expected a number of episodes (or both target_success and "
+                "target_failure): without them the collection never ends",
             )
         return self
 

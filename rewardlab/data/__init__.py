@@ -1,8 +1,8 @@
 """Episodes: on disk in several formats, collected from environments, inspected and converted."""
 
 from rewardlab.data.collector import EpisodeCollector
-from rewardlab.data.contact_sheet import contact_sheet
-from rewardlab.data.convert import convert
+from rewardlab.data.contact_sheet import draw_contact_sheet
+from rewardlab.data.convert import convert_episodes
 from rewardlab.data.episodes import Episode, EpisodeFacts
 from rewardlab.data.formats import FORMATS
 from rewardlab.data.inspection import DatasetSummary, Problem, summarize, verify
@@ -22,8 +22,8 @@ __all__ = [
     "Problem",
     "RewardDataCollector",
     "StoredEpisode",
-    "contact_sheet",
-    "convert",
+    "convert_episodes",
+    "draw_contact_sheet",
     "read_episodes",
     "summarize",
     "verify",

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, check_columns
+from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, check_finite, check_forms
 from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
 from rewardlab.errors import DataError
 
@@ -40,8 +40,6 @@ class EpisodeBuffer:
         """Stack the rows; called in the writer's thread."""
         values = zip(dtypes.items(), zip(*self.rows, strict=True), strict=True)
         columns = {name: _stack(column, dtype) for (name, dtype), column in values}
-        if "grasp" in columns and not columns["grasp"].any():
-            del columns["grasp"]
         return Episode.from_columns(columns, task=self.task, seed=self.seed, policy=self.policy, success=success)
 
 
@@ -163,10 +161,10 @@ class EpisodeCollector:
             return f"env {env_ids[row]}, step {self.length(env_ids[row])}"
 
         try:
-            check_columns(columns, locate)
+            check_forms(columns)
         except DataError as error:
-            first = env_ids[0]
-            raise DataError(f"env {first}, step {self.length(first)}: {error}") from None
+            raise DataError(f"{locate(0)}: {error}") from None
+        check_finite(columns, locate)
         found = {name: (column.dtype, column.shape[1:]) for name, column in columns.items()}
         if not self._columns:
             self._columns = found

@@ -15,7 +15,7 @@ TILE = 128  # smallest side of a drawn frame in pixels
 BORDER, CAPTION, GAP, TITLE, SIDE = 4, 18, 8, 44, 170
 
 
-def contact_sheet(
+def draw_contact_sheet(
     path: str | Path, out_png: str | Path, *, episodes: int = 8, frames: int = 8, camera: str | None = None
 ) -> Path:
     """Draw up to `episodes` episodes of both outcomes, `frames` frames each from the first to the last, as a PNG."""

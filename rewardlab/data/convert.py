@@ -10,7 +10,7 @@ from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
 
 
-def convert(
+def convert_episodes(
     source: str | Path,
     destination: str | Path,
     format: str = "safetensors",

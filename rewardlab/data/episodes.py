@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.errors import DataError
+from rewardlab.keys import IMAGES, STATE
 
 if TYPE_CHECKING:  # importing tensordict takes seconds
     from rewardlab.types import Batch
@@ -21,8 +22,6 @@ if TYPE_CHECKING:  # importing tensordict takes seconds
 Array: TypeAlias = npt.NDArray[Any]
 Columns: TypeAlias = dict[str, Array]
 
-STATE = "observation.state"
-IMAGES = "observation.images."
 UNKNOWN = "unknown"
 
 # Allowed dtypes and numbers of dimensions (time included) of the columns that `rewardlab.types` names.
@@ -145,8 +144,14 @@ def check_episode(episode: Episode) -> None:
         raise DataError(f"the facts say {episode.facts.length} frames, the columns have {found}")
 
 
-def check_columns(columns: Columns, locate: Callable[[int], str] = "step {}".format) -> None:
-    """The one place where columns are checked; `locate` says in words which row is meant."""
+def check_columns(columns: Columns) -> None:
+    """The one place where columns are checked."""
+    check_forms(columns)
+    check_finite(columns, "step {}".format)
+
+
+def check_forms(columns: Columns) -> None:
+    """The right columns, of the right types and shapes, all of one length."""
     if "success" not in columns:
         raise DataError(f"no column 'success'; found {', '.join(sorted(columns)) or 'nothing'}")
     rows = len(columns["success"])
@@ -156,6 +161,11 @@ def check_columns(columns: Columns, locate: Callable[[int], str] = "step {}".for
         _check_form(name, array)
         if len(array) != rows:
             raise DataError(f"'{name}' has {len(array)} rows, the labels ('success') have {rows}")
+
+
+def check_finite(columns: Columns, locate: Callable[[int], str]) -> None:
+    """No NaN and no infinity; `locate` says in words which row is meant."""
+    for name, array in columns.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))[0]
             raise DataError(f"'{name}' is {array[tuple(bad)]} at {locate(int(bad[0]))}; expected finite numbers")

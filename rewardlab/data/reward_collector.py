@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
-from rewardlab.data.episodes import IMAGES, UNKNOWN, Array, Columns
+from rewardlab.data.episodes import UNKNOWN, Array, Columns
 from rewardlab.data.images import to_float_chw, to_numpy, to_uint8_hwc
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
+from rewardlab.keys import IMAGES
 
 
 class RewardDataCollector:
@@ -75,7 +76,7 @@ class RewardDataCollector:
         ids = np.arange(count)
         success = _per_env(_get(env_output, "success_frame"), count)[:, -1] >= 0.5
         done = (_per_env(_get(env_output, "dones"), count) > 0).any(axis=1) | np.asarray(is_last_step, dtype=bool)
-        self._success_once = (_per_env((env_info or {}).get("success_once"), count) > 0).any(axis=1)
+        self._success_once = np.asarray((_per_env((env_info or {}).get("success_once"), count) > 0).any(axis=1))
         final_obs = _get(env_output, "final_obs")
         ended = ids[done]
         last = frames

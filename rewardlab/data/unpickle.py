@@ -93,7 +93,7 @@ class _PlainArray(np.ndarray[Any, Any]):
             complete = isinstance(data, bytes) and len(data) == math.prod(shape) * dtype.dtype.itemsize
         if not complete:
             raise ValueError("array data of another length than its shape says")
-        super().__setstate__((1, shape, dtype.dtype, bool(fortran), data))  # type: ignore[call-arg]
+        super().__setstate__((1, shape, dtype.dtype, bool(fortran), data))  # type: ignore[arg-type]
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ def _torch_storage(data: bytes) -> Any:
 def _torch_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object) -> Array:
     import torch
 
-    flat = torch.empty(0, dtype=storage.dtype).set_(storage)  # type: ignore[call-overload]
+    flat = torch.empty(0, dtype=storage.dtype).set_(storage)
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if math.prod(size) and not (0 <= offset <= last < flat.numel() and min(stride, default=0) >= 0):
         raise ValueError("a tensor outside its storage")

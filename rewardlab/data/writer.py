@@ -76,12 +76,6 @@ class EpisodeWriter:
             yield folder / f"{self.format.stem.format(number)}{self.format.suffix}"
             number += 1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 class BackgroundWriter:
     """A thread that builds and writes episodes, at most `capacity` waiting, so that memory stays flat.

@@ -10,13 +10,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
-from rewardlab.data.episodes import IMAGES, STATE, Array, Columns
+from rewardlab.data.episodes import Array, Columns
 from rewardlab.data.images import to_numpy, to_uint8_hwc
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
-from rewardlab.types import DEFAULT_CAMERA, SUCCESS_KEYS
-
-GRASP_KEYS = ("grasp", "is_grasped")
+from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, STATE, SUCCESS_KEYS
 
 
 class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
@@ -49,7 +47,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self.cameras = tuple(cameras)
         self.image_size = image_size
         # An environment that does not say resets at the next step: Gymnasium's own default.
-        self._same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
+        self._autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._render = getattr(env.unwrapped, "render_cameras", None)
         spec = env.spec
         self._collector = EpisodeCollector(
@@ -122,11 +120,15 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         done = arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
         observed = self._observe(obs)
-        # After a reset in the same step, `obs` is the first frame of the next episode. Otherwise it is the last of this
-        # one, and an environment that has no episode under way has just been reset.
-        replaced, opening = (done, done) if self._same_step else (np.zeros_like(done), ~running)
+        nowhere = np.zeros_like(done)
+        # Where `obs` is not the last frame of an episode that ended, and where it is the first of a new one.
+        replaced, opening = {
+            AutoresetMode.SAME_STEP: (done, done),
+            AutoresetMode.NEXT_STEP: (nowhere, ~running),  # the step after an end is the reset
+            AutoresetMode.DISABLED: (nowhere, nowhere),  # whoever steps on after an end is not in an episode
+        }[self._autoreset]
         self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **_labels(infos, self.num_envs)})
-        if self._same_step and len(ended):
+        if self._autoreset == AutoresetMode.SAME_STEP and len(ended):
             final = {name: column[ended] for name, column in {**arrival, **self._final_labels(infos, reward)}.items()}
             self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
         self._collector.end(ended.tolist())

@@ -73,11 +73,10 @@ def _episodes_in(plan: CollectionConfig) -> int:
     return len({path for place in places if place.is_dir() for path in episode_paths(place)})
 
 
-def _expected(plan: CollectionConfig) -> int | None:
+def _expected(plan: CollectionConfig) -> int:
     if plan.episodes is not None:
         return plan.episodes
-    targets = [n for n in (plan.target_success, plan.target_failure) if n is not None]
-    return sum(targets) if len(targets) == 2 else None
+    return (plan.target_success or 0) + (plan.target_failure or 0)
 
 
 def _progress(console: Console) -> Progress:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rewardlab.config import load_config, text_override
-from rewardlab.data import contact_sheet
+from rewardlab.data import draw_contact_sheet
 from rewardlab.pipelines import collect
 
 
@@ -18,7 +18,7 @@ def run(out: Path, *, seed: int) -> Path:
     console.print("[bold]Stage 1[/]: a clumsy gripper picks up cubes; every frame is labelled success or failure")
     cfg = load_config("tabletop_pickcube", [f"seed={seed}", text_override("data.collection.save_dir", str(episodes))])
     collect.run(cfg, console=console)
-    sheet = contact_sheet(episodes, out / "contact_sheet.png")
+    sheet = draw_contact_sheet(episodes, out / "contact_sheet.png")
     console.print(f"frames and labels: {sheet}", highlight=False, soft_wrap=True)
     console.print(f"look further: rewardlab data info {episodes}", highlight=False, soft_wrap=True)
     return out

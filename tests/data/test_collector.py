@@ -88,7 +88,7 @@ def test_an_unfinished_episode_is_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("column", "spoil", "message"),
     [
-        ("observation.state", lambda a: a * np.nan, r"env 5, step 1: 'observation.state' is nan at env 5, step 1"),
+        ("observation.state", lambda a: a * np.nan, r"'observation.state' is nan at env 5, step 1; expected finite"),
         ("observation.images.base_camera", lambda a: a / 255, r"env 5, step 1: .*base_camera' is float64"),
         (
             "observation.images.base_camera",

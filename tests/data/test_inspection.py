@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rewardlab.data import EpisodeWriter, contact_sheet, convert, read_episodes, summarize, verify
+from rewardlab.data import EpisodeWriter, convert_episodes, draw_contact_sheet, read_episodes, summarize, verify
 from rewardlab.errors import DataError
 
 
@@ -45,12 +45,19 @@ def test_verify_names_damaged_misplaced_and_left_over_files(data):
     assert "half-written by process 4194999" in problems[leftover]
 
 
+def test_a_pickle_in_the_wrong_folder_is_found(data, tmp_path):
+    convert_episodes(data, tmp_path / "pickles", "pickle")
+    moved = next((tmp_path / "pickles" / "failure").iterdir())
+    moved.rename(tmp_path / "pickles" / "success" / moved.name)
+    assert [problem.path.name for problem in verify(tmp_path / "pickles")] == [moved.name]
+
+
 @pytest.mark.parametrize("name", ["pickle", "npy"])
 def test_there_and_back_again_keeps_frames_and_labels(data, tmp_path, name):
     seen = []
-    assert convert(data, tmp_path / "there", name, lambda done, total: seen.append((done, total))) == 5
+    assert convert_episodes(data, tmp_path / "there", name, lambda done, total: seen.append((done, total))) == 5
     assert seen == [(i, 5) for i in range(1, 6)]
-    assert convert(tmp_path / "there", tmp_path / "back") == 5
+    assert convert_episodes(tmp_path / "there", tmp_path / "back") == 5
     assert verify(tmp_path / "there") == verify(tmp_path / "back") == []
     key = "observation.images.base_camera"
     before = sorted((e.load().columns[key].tobytes(), e.labels().tolist()) for e in read_episodes(data))
@@ -63,25 +70,25 @@ def test_there_and_back_again_keeps_frames_and_labels(data, tmp_path, name):
 
 def test_convert_refuses_places_that_hold_something(data, tmp_path):
     with pytest.raises(DataError, match="is inside"):
-        convert(data, data, "npy")
+        convert_episodes(data, data, "npy")
     with pytest.raises(DataError, match="is inside"):
-        convert(data, data / "npy", "npy")
+        convert_episodes(data, data / "npy", "npy")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(DataError, match="is not empty"):
-        convert(data, tmp_path / "other", "npy")
+        convert_episodes(data, tmp_path / "other", "npy")
 
 
 def test_a_conversion_that_fails_leaves_nothing(data, tmp_path):
     (data / "success" / "episode_000099.safetensors").write_bytes(b"")
     with pytest.raises(DataError, match="episode_000099"):
-        convert(data, tmp_path / "new", "npy")
+        convert_episodes(data, tmp_path / "new", "npy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
 def test_contact_sheet_marks_each_frame_by_its_own_label(tmp_path, make_episode):
     EpisodeWriter(tmp_path / "data").write(make_episode(size=64))
-    sheet = np.asarray(Image.open(contact_sheet(tmp_path / "data", tmp_path / "out" / "sheet.png", frames=6)))
+    sheet = np.asarray(Image.open(draw_contact_sheet(tmp_path / "data", tmp_path / "out" / "sheet.png", frames=6)))
     row = sheet[50]  # the top border of the first row of tiles lies at y = 44..47
     border = sheet[45]
     green = (border == (24, 140, 60)).all(axis=-1)
@@ -95,7 +102,7 @@ def test_contact_sheet_marks_each_frame_by_its_own_label(tmp_path, make_episode)
 
 
 def test_contact_sheet_shows_both_outcomes(data, tmp_path):
-    chosen = contact_sheet(data, tmp_path / "sheet.png", episodes=4, frames=3, camera="wrist_camera")
+    chosen = draw_contact_sheet(data, tmp_path / "sheet.png", episodes=4, frames=3, camera="wrist_camera")
     assert Image.open(chosen).height > 4 * 128
     with pytest.raises(DataError, match="no camera 'top'"):
-        contact_sheet(data, tmp_path / "sheet.png", camera="top")
+        draw_contact_sheet(data, tmp_path / "sheet.png", camera="top")

@@ -9,8 +9,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.data.episodes import IMAGES, Array, Columns, Episode, EpisodeFacts, check_episode
+from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts, check_episode
 from rewardlab.errors import DataError
+from rewardlab.keys import IMAGES
 
 Buffer: TypeAlias = bytes | memoryview
 

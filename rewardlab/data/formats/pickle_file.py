@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from rewardlab.data import unpickle
-from rewardlab.data.episodes import IMAGES, STATE, Array, Columns, Episode
-from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
+from rewardlab.data.episodes import Array, Columns, Episode
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
 from rewardlab.data.images import to_numpy, to_uint8_hwc
 from rewardlab.errors import DataError
+from rewardlab.keys import IMAGES, STATE
 
 MAIN_CAMERA = "base_camera"
 MAIN_IMAGES = "main_images"
@@ -41,7 +42,7 @@ class PickleFormat(EpisodeFormat):
         success = _as_bool(content.get("success", False))
         if _as_bool(content.get("label", success)) != success:
             raise DataError(f"says success={success} but label={content['label']}")
-        return Episode.from_columns(_columns(content["frames"]), success=success or told_by_folder(path))
+        return Episode.from_columns(_columns(content["frames"]), success=success)
 
 
 def _frames(episode: Episode) -> Iterator[dict[str, Any]]:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import safetensors
 
-from rewardlab.data.episodes import IMAGES, Array, Columns, Episode, EpisodeFacts
+from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, naming, no_camera, row_index
 from rewardlab.errors import DataError
+from rewardlab.keys import IMAGES
 
 KIND = "rewardlab.episode"
 VERSION = 1

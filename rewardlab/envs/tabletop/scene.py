@@ -95,7 +95,7 @@ def _add_peg(task: PegInsertion, world: World, looks: Looks, add: AddBox) -> Non
 
 
 def _over_block(task: PegInsertion, world: World) -> Bools:
-    return (np.abs(world.object - world.goal)[:, :2] < task.block_half).all(axis=1)
+    return np.asarray((np.abs(world.object - world.goal)[:, :2] < task.block_half).all(axis=1))
 
 
 def _at_height(position: Floats, height: Floats | float) -> Floats:
