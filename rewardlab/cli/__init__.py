@@ -8,19 +8,22 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 
-from rewardlab.cli import collect, config, data, demo
+from rewardlab.cli import collect, config, data, demo, train_reward
+from rewardlab.cli.command import Parser
 from rewardlab.compat import CompatibilityNote
 from rewardlab.errors import RewardlabError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `rewardlab` command; returns its exit status."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rewardlab", description="Learned rewards for robots and RL agents.", epilog="example: rewardlab demo"
     )
+    parser.add_argument("--version", action="version", version=f"rewardlab {version('rewardlab')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, collect, data, config):
+    for module in (demo, collect, data, train_reward, config):
         module.add_to(commands)
     # argparse takes a list of positional arguments in one place only; overrides may stand anywhere.
     arguments, rest = parser.parse_known_args(argv)

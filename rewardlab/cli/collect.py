@@ -2,20 +2,20 @@
 
 import argparse
 
-from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, positive
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     example = "rewardlab collect tabletop_pickcube --episodes 200 --policy noisy_expert --out data/pickcube"
     command = add_command(commands, "collect", "collect labelled episodes with a policy", example, _collect)
     command.add_argument("name", help=CONFIG_HELP)
-    command.add_argument("--episodes", type=int, help="stop after this many episodes")
+    command.add_argument("--episodes", type=positive, help="how many new episodes")
     command.add_argument("--policy", help="who acts: expert, noisy_expert or random")
     command.add_argument("--out", metavar="DIR", help="where the episodes go")
     command.add_argument("--format", help="safetensors (default), pickle or npy")
     command.add_argument("--seed", type=int)
     command.add_argument("--append", action="store_true", help="add to a directory that already has episodes")
-    command.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES_HELP)
+    command.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES_HELP)
 
 
 def _collect(arguments: argparse.Namespace) -> None:

@@ -2,12 +2,30 @@
 
 import argparse
 from collections.abc import Callable
+from typing import Any
+
+from rewardlab.registry import unknown_name
 
 Commands = argparse._SubParsersAction  # argparse has no public name for what add_subparsers returns
 Handler = Callable[[argparse.Namespace], int | None]
 
 CONFIG_HELP = "a name from `rewardlab config list`, or the path of a YAML file"
 OVERRIDES_HELP = "override a key of the config, such as env.train.num_envs=16"
+
+
+def positive(text: str) -> int:
+    """For numbers of things."""
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number above 0")
+    return int(text)
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers a misspelt command with the nearest one."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(None, unknown_name("command", str(value), map(str, action.choices)))
 
 
 def add_group(

@@ -11,7 +11,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     example = "rewardlab config show tabletop_pickcube env.train.num_envs=16"
     command = add_command(verbs, "show", "print every key of a config with its value", example, _show)
     command.add_argument("name", help=CONFIG_HELP)
-    command.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES_HELP)
+    command.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES_HELP)
 
 
 def _list(arguments: argparse.Namespace) -> None:

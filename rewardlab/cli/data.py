@@ -4,7 +4,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from rewardlab.cli.command import Commands, add_command, add_group
+from rewardlab.cli.command import Commands, add_command, add_group, positive
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -21,8 +21,8 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     convert.add_argument("out", metavar="OUT", help="directory that does not exist yet")
     convert.add_argument("--format", default="safetensors", help="safetensors, pickle or npy (default: %(default)s)")
     show.add_argument("--out", metavar="PNG", default="contact_sheet.png", help="(default: %(default)s)")
-    show.add_argument("--episodes", type=int, default=8, help="rows (default: %(default)s)")
-    show.add_argument("--frames", type=int, default=8, help="columns (default: %(default)s)")
+    show.add_argument("--episodes", type=positive, default=8, help="rows (default: %(default)s)")
+    show.add_argument("--frames", type=positive, default=8, help="columns (default: %(default)s)")
     show.add_argument("--camera", help="default: each episode's first camera")
 
 
@@ -46,8 +46,12 @@ def _info(arguments: argparse.Namespace) -> int:
     print(f"  policy     {listed(summary.policies)}")
     print(f"  format     {listed(summary.formats)}")
     for path, problem in summary.damaged:
-        print(f"  damaged    {path}: {problem}")
+        print(f"  damaged    {_named(path, problem)}")
     return 1 if summary.damaged else 0
+
+
+def _named(path: Path, problem: str) -> str:
+    return problem if str(path) in problem else f"{path}: {problem}"
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -55,8 +59,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     problems = verify(arguments.path)
     for path, problem in problems:
-        print(f"{path}: {problem}")
-    print(f"{len(problems)} problems" if problems else f"every episode in {arguments.path} is whole")
+        print(_named(path, problem))
+    print(f"problems: {len(problems)}" if problems else f"every episode in {arguments.path} is whole")
     return 1 if problems else 0
 
 

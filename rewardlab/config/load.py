@@ -276,7 +276,8 @@ def _candidates(key: str) -> set[str]:
     """The keys beside an unknown one, and those of the same name elsewhere."""
     name = re.sub(r"\.\d+\.", ".", key)
     parent, _, last = name.rpartition(".")
-    keys = set(schema_keys())
+    # env.eval has the keys of env.train, which is nearly always what is meant.
+    keys = {k for k in schema_keys() if not k.startswith("env.eval.") or key.startswith("env.eval.")}
     return {k for k in keys if k.rpartition(".")[0] == parent or k.rpartition(".")[2] == last}
 
 

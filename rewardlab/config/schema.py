@@ -124,9 +124,16 @@ class DataConfig:
     data_path: str | None = None  # directory of the episodes to train on
     num_samples_per_episode: NonNegativeInt = 0  # frames taken of each episode; 0 = all
     fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = as collected
+    balanced: bool = True  # as many success as failure frames in training, whatever their numbers
+    augment: bool = True  # shift and recolour training frames at random
     val_fraction: Probability = 0.2  # part of the episodes held out for validation
     debug_save_dir: str | None = None  # write the training frames here to look at; null = do not
     collection: CollectionConfig = CollectionConfig()
+
+
+@section
+class ThresholdConfig:
+    target_fpr: Probability = 0.01  # share of failure frames that may be called success; decides the threshold
 
 
 @section
@@ -136,6 +143,7 @@ class RewardModelConfig:
     model_type: str | None = None  # registered name, such as "resnet_reward"
     checkpoint_path: str | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
     arch: str | None = None  # backbone, such as "resnet18"
+    width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet
     hidden_dim: PositiveInt | None = None  # width of the classifier head
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     image_size: ImageSize | None = None
@@ -205,6 +213,7 @@ class OptimConfig:
     lr: PositiveFloat = 1e-4
     weight_decay: NonNegativeFloat = 0.0
     max_grad_norm: PositiveFloat | None = None  # null = gradients are not clipped
+    schedule: Literal["constant", "cosine"] = "cosine"  # of the learning rate; cosine: warm up, fall to a tenth
 
 
 @section
@@ -261,6 +270,7 @@ class ExperimentConfig:
     runner: RunnerConfig = RunnerConfig()
     env: EnvsConfig = EnvsConfig()
     data: DataConfig = DataConfig()
+    threshold: ThresholdConfig = ThresholdConfig()
     reward: RewardConfig = RewardConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     actor: ActorConfig = ActorConfig()

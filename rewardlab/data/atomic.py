@@ -2,20 +2,23 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _LEFTOVER = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
+_FIRST_TOKEN = secrets.randbits(32)  # machines that share a directory may share process ids
+_counter = itertools.count()
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def temporary_path(target: Path) -> Path:
     """A hidden name beside `target` that tells which process is writing it."""
-    return target.with_name(f".{target.stem}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    token = (_FIRST_TOKEN + next(_counter)) % 2**32
+    return target.with_name(f".{target.stem}.{os.getpid()}.{token:08x}.tmp")
 
 
 def leftover_of(path: Path) -> int | None:
@@ -34,31 +37,29 @@ def leftover_of(path: Path) -> int | None:
 
 
 def write_new(
-    names: Iterable[Path], pieces: Sequence[bytes | memoryview], *, shared: Sequence[Path], durable: bool
+    names: Iterable[Path], pieces: Sequence[bytes | memoryview], *, elsewhere: Path | None, durable: bool
 ) -> Path:
-    """Write a file and publish it under the first of `names` that is free in every directory of `shared`.
+    """Write a file and publish it under the first of `names` (in one directory) that is free, there and `elsewhere`.
 
-    The names are all in one of these directories, the first of which is locked while a name is taken. Nothing is
-    visible under a final name before it is complete (with `durable`: on the disk, so that it survives a power cut too);
-    on any failure, Ctrl-C included, the temporary file is removed.
+    Nothing is visible under a final name before it is complete (with `durable`: on the disk, so that it survives a
+    power cut too), and nothing is replaced, whoever else writes there. On any failure, Ctrl-C included, the temporary
+    file is removed.
     """
     candidates = iter(names)
     target = next(candidates)
     temporary = temporary_path(target)
     try:
         _write(temporary, pieces, durable)
-        with _locked(shared[0]):
-            others = [folder for folder in shared if folder != target.parent]
-            while any((folder / target.name).exists() for folder in others) or not _publish(temporary, target):
-                target = next(candidates)
+        while (elsewhere is not None and (elsewhere / target.name).exists()) or not _publish(temporary, target):
+            target = next(candidates)
     finally:
         temporary.unlink(missing_ok=True)
     return target
 
 
 def _write(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> None:
-    # In as few system calls as possible: each lets go of the GIL, and a collector's environments, busy with
-    # short calls of their own, then pay for winning it back.
+    # Few system calls, here and above: each lets go of the GIL, and environments that are stepping meanwhile wait
+    # longer to win it back than the call takes.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         waiting = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
@@ -74,21 +75,6 @@ def _write(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> N
         os.close(descriptor)
 
 
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold a lock that two collectors share, so that they number their episodes one after the other."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:  # some network file systems have no locks
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _publish(temporary: Path, target: Path) -> bool:
     try:
         os.link(temporary, target)
@@ -97,8 +83,18 @@ def _publish(temporary: Path, target: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        # A rename would replace the target; the lock makes this test hold until the rename.
+        return _rename_locked(temporary, target)
+    return True
+
+
+def _rename_locked(temporary: Path, target: Path) -> bool:
+    """For file systems without hard links. A rename replaces its target, so writers take turns to look and rename."""
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
         if target.exists():
             return False
         temporary.rename(target)
-    return True
+        return True
+    finally:
+        os.close(directory)

@@ -6,7 +6,7 @@ Every column but `success` is optional.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,7 +51,7 @@ class EpisodeFacts:
     cameras: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> (height, width)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "EpisodeFacts":

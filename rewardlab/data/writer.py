@@ -1,6 +1,7 @@
 """Episodes to disk: one at a time, or from a thread behind a bounded queue."""
 
 import atexit
+import itertools
 import queue
 import re
 import threading
@@ -41,23 +42,26 @@ class EpisodeWriter:
         self.success_dir = Path(success_dir) if success_dir else self.directory / self.format.success_folder
         self.failure_dir = Path(failure_dir) if failure_dir else self.directory / self.format.failure_folder
         self.durable = durable
-        self._next_number: dict[Path, int] = {}
+        self._next_number: dict[bool, int] = {}  # by outcome, or True for both
 
     def write(self, episode: Episode) -> Path:
         """Check and write; the file is there, complete, when this returns."""
         check_episode(episode)
-        folder = self.success_dir if episode.facts.success else self.failure_dir
-        shared = [self.success_dir, self.failure_dir] if self.format.shared_counter else [folder]
+        success = episode.facts.success
+        folder, other = (self.success_dir, self.failure_dir) if success else (self.failure_dir, self.success_dir)
+        elsewhere = other if self.format.shared_counter else None
+        counter = success or self.format.shared_counter
         try:
-            path = write_new(
-                self._names(folder, shared), self.format.encode(episode), shared=shared, durable=self.durable
-            )
+            if counter not in self._next_number:
+                self._next_number[counter] = _first_free_number(folder, elsewhere)
+            names = self._names(folder, self._next_number[counter])
+            path = write_new(names, self.format.encode(episode), elsewhere=elsewhere, durable=self.durable)
         except OSError as error:
             raise DataError(
                 f"could not write an episode to {folder}: {error.strerror or error}. Episodes finished before it are "
                 "complete and safe; after making room, or with another directory, collecting can go on"
             ) from error
-        self._next_number[shared[0]] = int(_NUMBERED.match(path.stem)[1]) + 1  # type: ignore[index]
+        self._next_number[counter] = _number(path) + 1
         return path
 
     def count(self, success: bool) -> int:
@@ -65,16 +69,30 @@ class EpisodeWriter:
         folder = self.success_dir if success else self.failure_dir
         return sum(is_episode_name(path) for path in folder.iterdir()) if folder.is_dir() else 0
 
-    def _names(self, folder: Path, shared: list[Path]) -> Iterator[Path]:
-        if shared[0] not in self._next_number:
-            for directory in shared:
-                directory.mkdir(parents=True, exist_ok=True)
-            stems = (_NUMBERED.match(path.stem) for directory in shared for path in directory.iterdir())
-            self._next_number[shared[0]] = max((int(stem[1]) for stem in stems if stem), default=-1) + 1
-        number = self._next_number[shared[0]]
-        while True:
-            yield folder / f"{self.format.stem.format(number)}{self.format.suffix}"
-            number += 1
+    def _names(self, folder: Path, number: int) -> Iterator[Path]:
+        for n in itertools.count(number):
+            yield folder / f"{self.format.stem.format(n)}{self.format.suffix}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _first_free_number(*folders: Path | None) -> int:
+    """One more than the highest number in the folders, which are made where missing."""
+    highest = -1
+    for folder in folders:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            highest = max([highest, *map(_number, folder.iterdir())])
+    return highest + 1
+
+
+def _number(path: Path) -> int:
+    match = _NUMBERED.match(path.stem)
+    return int(match[1]) if match else -1
 
 
 class BackgroundWriter:

@@ -65,7 +65,10 @@ class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Dict(parts)
 
     def observation(self, observation: Any) -> Any:
-        frame = np.asarray(self.env.render())
+        try:
+            frame = np.asarray(self.env.render())
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise ConfigError(f"{self.env}: drawing it needs a package that is not installed: {error}") from error
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             raise ConfigError(f"render() of '{self.env}' gave {frame.dtype} {frame.shape}, expected uint8 [H, W, 3]")
         height, width = self.size

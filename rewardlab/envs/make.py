@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 from gymnasium.vector import VectorEnv
 
 from rewardlab.config import config_from_mapping
@@ -11,9 +12,11 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
-from rewardlab.registry import Registry
+from rewardlab.registry import Registry, unknown_name
 
 EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
+
+_TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
 
 FAMILIES: Registry[EnvMaker] = Registry("environment family")
 
@@ -38,18 +41,20 @@ def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
 
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    for name in cfg.options:
+        if name not in _TABLETOP_OPTIONS:
+            raise ConfigError(unknown_name(f"option of '{cfg.id}'", name, _TABLETOP_OPTIONS))
     limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
-    try:
-        return TabletopVectorEnv(
-            cfg.id.removeprefix("tabletop/"),
-            cfg.num_envs,
-            reward=cfg.reward,
-            obs_mode=cfg.obs_mode,
-            cameras=cfg.cameras,
-            image_size=cfg.frame_size,
-            success_hold_steps=cfg.success_hold_steps,
-            **limit,
-            **cfg.options,
-        )
-    except TypeError as error:
-        raise ConfigError(f"options of '{cfg.id}': {error}") from error
+    env = TabletopVectorEnv(
+        cfg.id.removeprefix("tabletop/"),
+        cfg.num_envs,
+        reward=cfg.reward,
+        obs_mode=cfg.obs_mode,
+        cameras=cfg.cameras,
+        image_size=cfg.frame_size,
+        success_hold_steps=cfg.success_hold_steps,
+        **limit,
+        **cfg.options,
+    )
+    env.spec = gymnasium.spec(cfg.id)
+    return env

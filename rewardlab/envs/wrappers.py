@@ -1,5 +1,6 @@
 """Wrappers around vector environments."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         failure_dir: str | Path | None = None,
         durable: bool = False,
         cameras: Sequence[str] = (DEFAULT_CAMERA,),
-        image_size: tuple[int, int] | None = (64, 64),
+        image_size: tuple[int, int] | None = None,
         policy: str = "unknown",
         task: str | None = None,
     ) -> None:
@@ -48,6 +49,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self.image_size = image_size
         # An environment that does not say resets at the next step: Gymnasium's own default.
         self._autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._labelled = False
         self._render = getattr(env.unwrapped, "render_cameras", None)
         spec = env.spec
         self._collector = EpisodeCollector(
@@ -131,9 +133,24 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         if self._autoreset == AutoresetMode.SAME_STEP and len(ended):
             final = {name: column[ended] for name, column in {**arrival, **self._final_labels(infos, reward)}.items()}
             self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
+        if len(ended):
+            self._require_labels(infos)
         self._collector.end(ended.tolist())
         if opening.any() and not self.full:
             self._begin(np.flatnonzero(opening), observed, infos)
+
+    def _require_labels(self, infos: Any) -> None:
+        """An environment that never says "success" would fill the disk with failures, and never reach a target."""
+        if self._labelled or any(
+            key in place for key in SUCCESS_KEYS for place in (infos, infos.get("final_info", {}))
+        ):
+            self._labelled = True
+            return
+        text = f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}: every frame is labelled a failure"
+        if self.counts["success"].target is not None:
+            raise DataError(f"{text}, so that target_success is never reached")
+        warnings.warn(text, stacklevel=4)
+        self._labelled = True
 
     def _begin(self, envs: Array, observed: Columns, infos: Any) -> None:
         action_space = self.env.action_space
@@ -194,7 +211,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
                 found = ", ".join(map(str, images)) or "no images"
                 raise DataError(
                     f"no camera '{camera}': the environment has no render_cameras, and its observations have {found}. "
-                    "Name its cameras, or pass cameras=() to keep states only"
+                    "Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config"
                 )
             columns[IMAGES + camera] = self._resized(to_uint8_hwc(images[camera], camera))
         return columns

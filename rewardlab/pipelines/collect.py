@@ -1,6 +1,7 @@
 """Stage 1: let a policy act, write every episode with its pictures and labels."""
 
 import dataclasses
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
             f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
             "(other episodes are drawn then, so that none is written twice)"
         )
+    _make_directory(plan.save_dir)
     # What is there already moves the seeds on; and two streams, because a policy must not know the scene by its dice.
     env_seed, policy_seed = np.random.SeedSequence([cfg.seed, before]).generate_state(2).tolist()
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
@@ -49,22 +51,40 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
         policy=plan.policy,
         task=env_cfg.id,
     )
-    with env, _progress(console) as progress:
-        policy = make_policy(plan.policy, env, policy_seed)
-        bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
-        observation, _ = env.reset(seed=env_seed)
-        success = failure = 0
-        while not env.full:
-            observation, _, terminated, truncated, _ = env.step(policy.act(observation))
-            policy.begin(np.asarray(terminated | truncated))
-            success, failure = (env.counts[outcome].kept for outcome in ("success", "failure"))
-            progress.update(bar, completed=success + failure, success=success, failure=failure)
-    console.print(
-        f"{success + failure} episodes ({success} success, {failure} failure) in {plan.save_dir}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    try:
+        with env, _progress(console) as progress:
+            policy = make_policy(plan.policy, env, policy_seed)
+            bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
+            observation, _ = env.reset(seed=env_seed)
+            while not env.full:
+                observation, _, terminated, truncated, _ = env.step(policy.act(observation))
+                policy.begin(np.asarray(terminated | truncated))
+                kept = _kept(env)
+                progress.update(bar, completed=sum(kept), success=kept[0], failure=kept[1])
+    finally:
+        success, failure = _kept(env)
+        text = f"{success + failure} episodes ({success} success, {failure} failure) in {plan.save_dir}"
+        console.print(text, highlight=False, soft_wrap=True)
+    for outcome, count in env.counts.items():
+        if count.target is not None and not count.full:
+            warnings.warn(
+                f"target_{outcome} is {count.target}, but {count.on_disk + count.kept} were found in "
+                f"{plan.episodes} episodes",
+                stacklevel=2,
+            )
     return Path(plan.save_dir)
+
+
+def _kept(env: DataCollectorWrapper) -> tuple[int, int]:
+    return env.counts["success"].kept, env.counts["failure"].kept
+
+
+def _make_directory(directory: str) -> None:
+    """Now, so that a place that cannot be written to is known before hours of collecting."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the directory {directory}: {error.strerror}") from error
 
 
 def _episodes_in(plan: CollectionConfig) -> int:

@@ -1,5 +1,6 @@
 """The main job on the built-in task, from nothing to something to look at."""
 
+import sys
 from itertools import chain, count
 from pathlib import Path
 
@@ -15,12 +16,13 @@ def run(out: Path, *, seed: int) -> Path:
     console = Console()
     out = _unused(out)
     episodes = out / "episodes"
-    console.print("[bold]Stage 1[/]: a clumsy gripper picks up cubes; every frame is labelled success or failure")
+    console.print("[bold]Stage 1[/]: a clumsy gripper picks up cubes; every frame gets a label")
     cfg = load_config("tabletop_pickcube", [f"seed={seed}", text_override("data.collection.save_dir", str(episodes))])
     collect.run(cfg, console=console)
     sheet = draw_contact_sheet(episodes, out / "contact_sheet.png")
     console.print(f"frames and labels: {sheet}", highlight=False, soft_wrap=True)
-    console.print(f"look further: rewardlab data info {episodes}", highlight=False, soft_wrap=True)
+    command = sys.argv[0] if Path(sys.argv[0]).name == "rewardlab" else "rewardlab"
+    console.print(f"look further: {command} data info {episodes}", highlight=False, soft_wrap=True)
     return out
 
 

@@ -82,7 +82,7 @@ def test_pictures_of_a_plain_environment_come_with_the_observation() -> None:
     [
         ("CartPol-v1", {}, "Did you mean 'CartPole-v1'"),
         ("tabletop/PickCub", {}, "Did you mean 'PickCube'"),
-        ("tabletop/PickCube", {"options": {"gravity": 3}}, "options of 'tabletop/PickCube'.*gravity"),
+        ("tabletop/PickCube", {"options": {"gravity": 3}}, "unknown option of 'tabletop/PickCube' 'gravity'"),
         ("CartPole-v1", {"options": {"gravity": 3}}, "does not take these options.*gravity"),
         ("test/Counter", {"obs_mode": "images", "cameras": ("a", "b")}, "has one picture"),
     ],

@@ -85,7 +85,7 @@ class RenderedEnv(VectorEnv):
         ids = np.arange(self.num_envs) if env_ids is None else env_ids
         self.rendered += len(ids)
         states = np.stack([self.final[i] if final else self.state[i] for i in ids])
-        frames = np.broadcast_to(states[:, None, None].astype(np.uint8), (len(ids), *image_size, 3))
+        frames = np.broadcast_to(states[:, None, None].astype(np.uint8), (len(ids), *(image_size or (SIZE, SIZE)), 3))
         return {camera: frames for camera in cameras}
 
 
@@ -232,7 +232,7 @@ def test_an_observation_that_is_an_image_is_the_camera(tmp_path):
 
 def test_no_images_to_be_had_says_what_to_pass(tmp_path):
     env = DataCollectorWrapper(gymnasium.make_vec("CartPole-v1", 2), tmp_path)
-    with pytest.raises(DataError, match=r"no camera 'base_camera'.*pass cameras=\(\)"):
+    with pytest.raises(DataError, match=r"no camera 'base_camera'.*cameras=\(\)"):
         env.reset()
 
 

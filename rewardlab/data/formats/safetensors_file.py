@@ -23,8 +23,15 @@ from rewardlab.keys import IMAGES
 
 KIND = "rewardlab.episode"
 VERSION = 1
-_DTYPES = {"bool": "BOOL", **{f"{k}int{b}": f"{k.upper() or 'I'}{b}" for k in ("", "u") for b in (8, 16, 32, 64)}}
-_DTYPES |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
+_DTYPES = {np.dtype(bool): "BOOL"} | {
+    np.dtype(f"{kind}{bits}"): f"{letter}{bits}"
+    for kind, letter, sizes in (
+        ("float", "F", (16, 32, 64)),
+        ("int", "I", (8, 16, 32, 64)),
+        ("uint", "U", (8, 16, 32, 64)),
+    )
+    for bits in sizes
+}
 
 
 class SafetensorsFormat(EpisodeFormat):
@@ -99,7 +106,7 @@ def _header(columns: Columns, metadata: dict[str, str]) -> bytes:
     offset = 0
     for name, array in columns.items():
         offsets = [offset, offset + array.nbytes]
-        header[name] = {"dtype": _DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": offsets}
+        header[name] = {"dtype": _DTYPES[array.dtype], "shape": array.shape, "data_offsets": offsets}
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % 8)
@@ -112,8 +119,8 @@ def _facts(metadata: dict[str, str]) -> EpisodeFacts:
 
 
 def _checksum(name: str, array: Array) -> int:
-    form = f"{name} {array.dtype} {array.shape}".encode()
-    return zlib.crc32(array.reshape(-1).view(np.uint8).data, zlib.crc32(form))
+    form = f"{name} {array.dtype.str} {array.shape}".encode()
+    return zlib.crc32(array.data, zlib.crc32(form))
 
 
 def _verified(file: Any, name: str, checksums: dict[str, int]) -> Array:

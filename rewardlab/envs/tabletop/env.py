@@ -281,6 +281,8 @@ def _read_randomize(randomize: Mapping[str, bool] | bool) -> Randomize:
     if isinstance(randomize, bool):
         return Randomize.everything() if randomize else Randomize()
     known = [f.name for f in dataclasses.fields(Randomize)]
+    if not isinstance(randomize, Mapping):
+        raise ConfigError(f"randomize is {randomize!r}, expected true, false or a block of {', '.join(known)}")
     for name, value in randomize.items():
         _check_choice("randomize option", name, known)
         if not isinstance(value, bool):
