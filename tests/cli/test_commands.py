@@ -90,7 +90,8 @@ def test_data_convert_verify_and_show(
     [
         (["collect", "tabletop_pickcub"], "tabletop_pickcube"),
         (["collect", "tabletop_pickcube", "env.train.num_env=3"], "num_envs"),
-        (["collect", "tabletop_pickcube", "--episodes", "0"], "episodes"),
+        (["collect", "tabletop_pickcube", "data.collection.episodes=0"], "data.collection.episodes"),
+        (["collect", "tabletop_pickcube", "--out", "a_file/below"], "cannot make the directory a_file/below"),
         (["collect", "tabletop_pickcube", "--policy", "exprt"], "Did you mean 'expert'"),
         (["collect", "tabletop_pickcube", "--format", "h5"], "safetensors"),
         (["data", "info", "no/such/place"], "no/such/place does not exist"),
@@ -105,12 +106,40 @@ def test_mistakes_are_answered_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("a_file").touch()
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message in error
     assert "Traceback" not in error
     assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["colect"], "Did you mean 'collect'"),
+        (["data", "sho", "here"], "Did you mean 'show'"),
+        (["collect"], "required: name"),
+        (["collect", "tabletop_pickcube", "--episodes", "0"], "expected a whole number above 0"),
+        (["collect", "tabletop_pickcube", "--polcy", "expert"], "unrecognized arguments: --polcy"),
+        (["data", "info", "here", "key=value"], "unrecognized arguments: key=value"),
+    ],
+)
+def test_wrong_usage_ends_with_what_is_right(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_an_unreached_target_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ["data.collection.target_success=2", "data.collection.target_failure=2"]
+    arguments = ["collect", "tabletop_pickcube", "--episodes", "6", "--policy", "expert", "--out", str(tmp_path)]
+    assert main([*arguments, *wanted]) == 0
+    assert "target_failure is 2, but 0 were found in 6 episodes" in capsys.readouterr().err
+    assert len(read_episodes(tmp_path)) == 2
 
 
 def test_config_show_prints_a_config_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -240,9 +240,7 @@ def test_missing_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_config_name() -> None:
     message = fault([], "tabletop_pickcub")
-    assert message.startswith(
-        "unknown config 'tabletop_pickcub'. Did you mean 'tabletop_pickcube'? Choices: tabletop_peg"
-    )
+    assert message.startswith("unknown config 'tabletop_pickcub'. Did you mean 'tabletop_pickcube'? Choices: ")
     assert fault([], "/no/such.yaml") == "there is no configuration file /no/such.yaml"
 
 

@@ -7,6 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.data import read_episodes
+from rewardlab.envs import make_vec_env
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError
 
@@ -207,6 +208,7 @@ def test_targets_stop_the_rendering(tmp_path):
     assert {stored.facts.policy for stored in read_episodes(tmp_path)} == {"random"}
 
 
+@pytest.mark.filterwarnings("ignore:.*every frame is labelled a failure")
 def test_cartpole_gives_states_only(tmp_path):
     env = DataCollectorWrapper(gymnasium.make_vec("CartPole-v1", 2), tmp_path, cameras=())
     env.reset(seed=0)
@@ -267,3 +269,15 @@ def test_success_without_final_info_is_refused(tmp_path):
     with pytest.raises(DataError, match="gives no infos\\['final_info'\\]"):
         collect(env)
     env.close()
+
+
+def test_an_environment_without_labels_is_not_a_stream_of_failures_in_silence(tmp_path):
+    env = DataCollectorWrapper(make_vec_env("CartPole-v1", num_envs=2), tmp_path, cameras=(), target_success=1)
+    env.reset(seed=0)
+
+    def run():
+        for _ in range(600):
+            env.step(np.zeros(2, int))
+
+    with pytest.raises(DataError, match=r"none of success, is_success, succeed.*target_success is never reached"):
+        run()

@@ -1,0 +1,119 @@
+"""From episodes to frames to learn from: which frames, with which labels, in which split.
+
+A frame's label is the success of that very frame. Splits are made by episode, because the frames of one episode are
+near copies of each other: one in each split would make validation a test of memory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.data.reader import StoredEpisode
+from rewardlab.errors import DataError
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """Row k is frame `time[k]` of `episodes[episode[k]]`. Holds numbers, never pixels."""
+
+    episodes: tuple[StoredEpisode, ...]
+    episode: Ints
+    time: Ints
+    label: Bools
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def rows(self, chosen: Ints | Bools) -> "FrameTable":
+        return FrameTable(self.episodes, self.episode[chosen], self.time[chosen], self.label[chosen])
+
+    @property
+    def successes(self) -> int:
+        return int(self.label.sum())
+
+    @property
+    def failures(self) -> int:
+        return len(self) - self.successes
+
+    def describe(self) -> str:
+        episodes = len(np.unique(self.episode))
+        return f"{len(self):,} frames ({self.successes:,} success, {self.failures:,} failure) of {episodes:,} episodes"
+
+
+def tabulate(episodes: Sequence[StoredEpisode], progress: Callable[[int, int], None] | None = None) -> FrameTable:
+    """Every frame of the episodes, in order. Reads labels, not pictures."""
+    labels = []
+    for done, episode in enumerate(episodes, start=1):
+        labels.append(episode.labels())
+        if progress is not None:
+            progress(done, len(episodes))
+    lengths = np.array([len(found) for found in labels], np.int64)
+    return FrameTable(
+        tuple(episodes),
+        np.repeat(np.arange(len(episodes)), lengths),
+        np.concatenate([np.arange(n) for n in lengths]) if len(lengths) else np.zeros(0, np.int64),
+        np.concatenate(labels) if labels else np.zeros(0, bool),
+    )
+
+
+def split_by_episode(table: FrameTable, val_fraction: float, seed: int) -> tuple[FrameTable, FrameTable]:
+    """Training and validation frames, from different episodes, with successful episodes in both.
+
+    Stratified by whether an episode shows success in any frame; each side gets at least one such episode.
+    """
+    shows_success = np.zeros(len(table.episodes), bool)
+    shows_success[table.episode[table.label]] = True
+    _require_both_classes(table, shows_success)
+    rng = np.random.default_rng(seed)
+    held_out = np.zeros(len(table.episodes), bool)
+    for outcome in (True, False):
+        members = rng.permutation(np.flatnonzero(shows_success == outcome))
+        count = round(val_fraction * len(members))
+        if len(members) >= 2:
+            count = min(max(count, 1), len(members) - 1)
+        held_out[members[:count]] = True
+    validation = held_out[table.episode]
+    sides = table.rows(~validation), table.rows(validation)
+    for name, side in zip(("training", "validation"), sides, strict=True):
+        if side.successes == 0 or side.failures == 0:
+            missing = "success" if side.successes == 0 else "failure"
+            raise DataError(f"the {name} split has no {missing} frame: {side.describe()}. Collect more {missing}es")
+    return sides
+
+
+def _require_both_classes(table: FrameTable, shows_success: Bools) -> None:
+    if table.successes == 0 or table.failures == 0:
+        missing = "success" if table.successes == 0 else "failure"
+        raise DataError(f"no frame is labelled {missing}: {table.describe()}. A classifier needs both; collect more")
+    if shows_success.sum() < 2:
+        raise DataError(
+            f"only {int(shows_success.sum())} of {len(shows_success)} episodes shows success, and one is needed for "
+            "training and another one for validation. Collect more successes"
+        )
+
+
+def sample_per_episode(table: FrameTable, count: int, seed: int) -> FrameTable:
+    """At most `count` frames of each episode (0: all), its last one always among them."""
+    if count == 0:
+        return table
+    rng = np.random.default_rng(seed)
+    keep = []
+    for rows in np.split(np.arange(len(table)), np.flatnonzero(np.diff(table.episode)) + 1):
+        others = rng.permutation(rows[:-1])[: count - 1]
+        keep.append(np.sort(np.append(others, rows[-1])))
+    return table.rows(np.concatenate(keep))
+
+
+def limit_failures(table: FrameTable, fail_success_ratio: float | None, seed: int) -> FrameTable:
+    """At most `fail_success_ratio` failure frames per success frame (null: all). For training only."""
+    if fail_success_ratio is None:
+        return table
+    failures = np.flatnonzero(~table.label)
+    wanted = max(1, round(fail_success_ratio * table.successes))
+    kept = np.random.default_rng(seed).permutation(failures)[:wanted]
+    return table.rows(np.sort(np.concatenate([np.flatnonzero(table.label), kept])))

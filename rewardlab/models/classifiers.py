@@ -1,0 +1,143 @@
+"""Networks that look at one frame and say how much it looks like success."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rewardlab.models.images import ImagePreprocessor, Images
+from rewardlab.models.pooling import SpatialLearnedEmbeddings
+from rewardlab.models.resnet import Norm, ResNet, map_size
+
+
+def success_loss(
+    logits: Tensor, labels: Tensor, *, pos_weight: Tensor | None = None, sample_weights: Tensor | None = None
+) -> Tensor:
+    """Binary cross-entropy of logits [B] with labels [B] (0 or 1): what every success classifier is trained on."""
+    # In float32 whatever the network runs in: bf16 has 8 bits, too few for a mean over a batch.
+    return functional.binary_cross_entropy_with_logits(
+        logits.float(), labels.to(logits.device, torch.float32), weight=sample_weights, pos_weight=pos_weight
+    )
+
+
+class AveragePoolHead(nn.Module):
+    """Feature maps [B, cameras, C, H, W] to logits [B]: average over positions, then a small MLP."""
+
+    def __init__(self, channels: int, cameras: int, hidden_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(cameras * channels, hidden_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(hidden_dim, 1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        features = maps.mean(dim=(-2, -1)).flatten(1)
+        return self.out(self.dropout(torch.relu(self.hidden(features)))).squeeze(-1)
+
+
+class SpatialHead(nn.Module):
+    """Feature maps [B, cameras, C, H, W] to logits [B]: learned spatial pooling, Linear, LayerNorm, Tanh, Linear.
+
+    With `average` the map is averaged to a single position first. Cameras share the encoder but not this pooling.
+    """
+
+    def __init__(
+        self, channels: int, height: int, width: int, cameras: int, hidden_dim: int, blocks: int, average: bool
+    ) -> None:
+        super().__init__()
+        self.average = average
+        if average:
+            height = width = 1
+        self.pooling = SpatialLearnedEmbeddings(height, width, cameras * channels, blocks)
+        self.hidden = nn.Linear(cameras * channels * blocks, hidden_dim)
+        self.norm = nn.LayerNorm(hidden_dim)
+        self.out = nn.Linear(hidden_dim, 1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        maps = maps.flatten(1, 2)
+        if self.average:
+            maps = maps.mean(dim=(-2, -1), keepdim=True)
+        return self.out(torch.tanh(self.norm(self.hidden(self.pooling(maps))))).squeeze(-1)
+
+
+class ImageClassifier(nn.Module):
+    """Raw images of one or several cameras to logits [B]: preprocessing, a ResNet that cameras share, a head.
+
+    A frozen encoder stays in eval mode through `train()`: no gradient, no update of running statistics.
+    """
+
+    def __init__(
+        self, preprocess: ImagePreprocessor, encoder: ResNet, head: nn.Module, *, frozen: bool = False
+    ) -> None:
+        super().__init__()
+        self.preprocess = preprocess
+        self.encoder = encoder
+        self.head = head
+        self.freeze_encoder(frozen)
+
+    def freeze_encoder(self, frozen: bool = True) -> None:
+        self.frozen = frozen
+        self.encoder.requires_grad_(not frozen)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "ImageClassifier":
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
+
+    def forward(self, images: Images) -> Tensor:
+        weight = self.encoder.conv1.weight
+        pixels = self.preprocess(images, weight.device).to(weight.dtype)
+        # Only the encoder is cut off: with the head inside too, its layers would silently never learn.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            maps = self.encoder(pixels.flatten(0, 1))
+        return self.head(maps.unflatten(0, pixels.shape[:2]))
+
+    def learn(
+        self,
+        images: Images,
+        labels: Tensor,
+        *,
+        pos_weight: Tensor | None = None,
+        sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """The loss on a batch; goes through `forward`, the only method that FSDP2 hooks."""
+        return success_loss(self(images), labels, pos_weight=pos_weight, sample_weights=sample_weights)
+
+
+def average_pool_classifier(
+    *,
+    arch: str,
+    hidden_dim: int,
+    dropout: float,
+    image_size: tuple[int, int, int],
+    image_keys: Sequence[str],
+    normalize: bool,
+    width: int,
+    norm: Norm,
+) -> ImageClassifier:
+    encoder = ResNet(arch, width=width, norm=norm)
+    head = AveragePoolHead(encoder.channels, len(image_keys), hidden_dim, dropout)
+    return ImageClassifier(ImagePreprocessor(tuple(image_keys), image_size, normalize), encoder, head)
+
+
+def spatial_classifier(
+    *,
+    arch: str,
+    hidden_dim: int,
+    num_spatial_blocks: int,
+    image_size: tuple[int, int, int],
+    image_keys: Sequence[str],
+    normalize: bool,
+    average: bool,
+    frozen: bool,
+    width: int,
+    norm: Norm,
+) -> ImageClassifier:
+    encoder = ResNet(arch, width=width, norm=norm)
+    height, breadth = (map_size(side) for side in image_size[1:])
+    head = SpatialHead(
+        encoder.channels, height, breadth, len(image_keys), hidden_dim, num_spatial_blocks, average=average
+    )
+    return ImageClassifier(ImagePreprocessor(tuple(image_keys), image_size, normalize), encoder, head, frozen=frozen)

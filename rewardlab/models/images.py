@@ -1,0 +1,126 @@
+"""From whatever images a caller has to what a network sees. Part of the model, so that training, scoring from files and
+scoring inside RL cannot differ."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rewardlab.errors import ConfigError, DataError
+
+ImageArray: TypeAlias = Tensor | np.ndarray[Any, Any]
+Images: TypeAlias = Mapping[str, ImageArray] | ImageArray
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+# Resizing and colour changes overshoot 1 by rounding. Anything further out is another scale (0-255, -1..1).
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class ImagePreprocessor:
+    """Checks, scales, resizes and normalises the images of the cameras a model looks at.
+
+    In: per camera uint8 or floats in [0, 1], [B, H, W, 3] or [B, 3, H, W], a tensor or a NumPy array; with one camera
+    also the array alone. Out: float32 [B, cameras, 3, height, width] in the order of `image_keys`.
+    """
+
+    image_keys: tuple[str, ...]
+    image_size: tuple[int, int, int]
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.image_size) != 3 or self.image_size[0] != 3 or min(self.image_size) < 1:
+            raise ConfigError(f"image_size: found {list(self.image_size)}, expected [3, height, width]")
+        if not self.image_keys or len(set(self.image_keys)) != len(self.image_keys):
+            raise ConfigError(f"image_keys: found {list(self.image_keys)}, expected one or more different camera names")
+
+    def __call__(self, images: Images, device: torch.device | None = None) -> Tensor:
+        cameras = self.select(images)
+        prepared = [self._prepare(cameras[key], key, device) for key in self.image_keys]
+        counts = {key: len(array) for key, array in zip(self.image_keys, prepared, strict=True)}
+        if len(set(counts.values())) > 1:
+            raise DataError(f"cameras have different numbers of images: {counts}")
+        return torch.stack(prepared, dim=1)
+
+    def select(self, images: Images) -> dict[str, ImageArray]:
+        """The images of this model's cameras, without looking into them."""
+        if not isinstance(images, Mapping):
+            if len(self.image_keys) > 1:
+                raise DataError(
+                    f"found one array of images; the model looks at {len(self.image_keys)} cameras: expected a "
+                    f"dictionary with {', '.join(self.image_keys)}"
+                )
+            return {self.image_keys[0]: images}
+        missing = [key for key in self.image_keys if key not in images]
+        if missing:
+            found = ", ".join(sorted(map(str, images))) or "none"
+            raise DataError(f"no images of camera '{missing[0]}'; found: {found}. The model was trained on this camera")
+        return {key: images[key] for key in self.image_keys}
+
+    def _prepare(self, array: ImageArray, camera: str, device: torch.device | None) -> Tensor:
+        pixels = to_unit_floats(array, camera, device)
+        size = self.image_size[1:]
+        if pixels.shape[2:] != size:
+            found = "x".join(map(str, pixels.shape[2:]))
+            warnings.warn(
+                f"images of camera '{camera}' are {found}; the model works at {size[0]}x{size[1]}: they are resized",
+                stacklevel=2,
+            )
+            pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=True, align_corners=False)
+        if self.normalize:
+            mean = torch.tensor(IMAGENET_MEAN, device=pixels.device).view(3, 1, 1)
+            std = torch.tensor(IMAGENET_STD, device=pixels.device).view(3, 1, 1)
+            pixels = (pixels - mean) / std
+        return pixels
+
+
+def to_unit_floats(array: ImageArray, camera: str, device: torch.device | None = None) -> Tensor:
+    """Images of one camera as contiguous float32 [B, 3, H, W] in [0, 1]; the same bits from either layout and dtype."""
+    images = _as_tensor(array, camera).to(device)
+    if not (images.dtype == torch.uint8 or images.is_floating_point()):
+        raise DataError(f"images of camera '{camera}' have dtype {images.dtype}; expected uint8, or floats in [0, 1]")
+    images = _channels_first(images, camera)
+    if images.dtype == torch.uint8:
+        return images.contiguous().float() / 255
+    if images.numel():
+        low, high = (float(bound) for bound in images.aminmax())
+        # Written so that NaN fails it too.
+        if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):
+            raise DataError(
+                f"float images of camera '{camera}' have values from {low:g} to {high:g}; expected [0, 1] (or uint8)"
+            )
+    return images.float().clamp(0, 1).contiguous()
+
+
+def _as_tensor(array: ImageArray, camera: str) -> Tensor:
+    if isinstance(array, Tensor):
+        return array
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"images of camera '{camera}' are a {type(array).__name__}; expected a tensor or NumPy array")
+    if array.dtype.kind not in "uif":
+        raise DataError(f"images of camera '{camera}' have dtype {array.dtype}; expected uint8, or floats in [0, 1]")
+    # torch cannot look at arrays with negative strides (a flipped frame) and warns of read-only ones (a mapped file).
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def _channels_first(images: Tensor, camera: str) -> Tensor:
+    shape = list(images.shape)
+    if images.ndim != 4:
+        raise DataError(f"images of camera '{camera}' have shape {shape}; expected [B, H, W, 3] or [B, 3, H, W]")
+    last, first = shape[-1] == 3, shape[1] == 3
+    if last and first:
+        raise DataError(f"images of camera '{camera}' have shape {shape}: it cannot be told which axis is the colour")
+    if not (last or first):
+        raise DataError(
+            f"images of camera '{camera}' have shape {shape}; expected 3 colour channels: [B, H, W, 3] or [B, 3, H, W]"
+        )
+    if 0 in shape[1:]:
+        raise DataError(f"images of camera '{camera}' have shape {shape}: they have no pixels")
+    return images.permute(0, 3, 1, 2) if last else images

@@ -1,0 +1,198 @@
+"""The files of a checkpoint: a directory that explains itself.
+
+    config.json         what the model is: type, architecture, cameras, threshold, temperature, figures
+    model.safetensors   its weights
+    README.md           its model card
+
+The directory appears complete or not at all. What the entries mean is not known here.
+"""
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+from rewardlab.data.atomic import leftover_of, temporary_path
+from rewardlab.errors import DataError
+from rewardlab.models.weights import read_tensor_file
+
+FORMAT_VERSION = 1
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What was found at a path. `config` is None for weights that come without a description."""
+
+    source: Path
+    weights: dict[str, Tensor]
+    config: dict[str, Any] | None
+
+
+def write_checkpoint(
+    path: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor], *, card: str | None = None
+) -> Path:
+    """Write a checkpoint directory at `path`. A checkpoint that is there stays whole until the new one is."""
+    _refuse_to_replace_other_things(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    description = {"format_version": FORMAT_VERSION, "rewardlab_version": version("rewardlab"), **_plain(config)}
+    files = {
+        WEIGHTS: save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}),
+        CARD: (card or _minimal_card(path.name, description)).encode(),
+        CONFIG: (json.dumps(description, indent=2, allow_nan=False) + "\n").encode(),
+    }
+    temporary = temporary_path(path)
+    temporary.mkdir()
+    try:
+        for name, content in files.items():
+            with (temporary / name).open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync(temporary)
+        _publish(temporary, path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return path
+
+
+def read_checkpoint(path: Path) -> StoredModel:
+    """Read a checkpoint directory, a bare .safetensors, or the dictionary of a training script in a .pt."""
+    previous = _previous(path)
+    if not path.exists() and previous.is_dir():  # a kill between the two renames of `_publish`
+        path = previous
+    if path.is_dir():
+        return _read_directory(path)
+    if not path.exists():
+        raise DataError(
+            f"{path}: no such checkpoint; expected a directory with {CONFIG} and {WEIGHTS}, a .safetensors or a .pt"
+        )
+    weights, facts = read_tensor_file(path)
+    config = facts.get("config")
+    if isinstance(config, str):
+        config = _parse(config, f"{path} (metadata)")
+    beside = path.with_name(CONFIG)
+    if config is None and path.suffix == ".safetensors" and beside.is_file():
+        config = _parse(_read_text(beside), str(beside))
+    if isinstance(config, dict) and "architecture" in config:
+        return StoredModel(path, weights, _checked(config, path))
+    return StoredModel(path, weights, None)
+
+
+def _read_directory(path: Path) -> StoredModel:
+    for name in (CONFIG, WEIGHTS):
+        if not (path / name).is_file():
+            raise DataError(f"{path}: not a checkpoint: {name} is missing")
+    config = _parse(_read_text(path / CONFIG), str(path / CONFIG))
+    if "architecture" not in config:
+        raise DataError(f"{path / CONFIG}: not written by rewardlab: 'architecture' is missing")
+    return StoredModel(path, read_tensor_file(path / WEIGHTS)[0], _checked(config, path / CONFIG))
+
+
+def _checked(config: dict[str, Any], source: Path) -> dict[str, Any]:
+    found = config.get("format_version", FORMAT_VERSION)
+    if type(found) is not int or not 1 <= found <= FORMAT_VERSION:
+        raise DataError(
+            f"{source}: format_version is {found!r}, this rewardlab reads up to {FORMAT_VERSION}: update rewardlab"
+        )
+    if not isinstance(config["architecture"], dict) or not isinstance(config.get("model_type"), str):
+        raise DataError(f"{source}: expected a 'model_type' (a name) and an 'architecture' (a dictionary)")
+    return config
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as text ({error})") from error
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    try:
+        config = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{source}: not valid JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{source}: expected a JSON object, found a {type(config).__name__}")
+    return config
+
+
+def _plain(value: Any) -> Any:
+    """Plain JSON values: NumPy and torch numbers become Python's, an undefined figure (NaN) becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def _minimal_card(name: str, config: Mapping[str, Any]) -> str:
+    text = json.dumps(config, indent=2)
+    load = f'from rewardlab.rewards import load_reward_model\n\nmodel = load_reward_model("{name}")'
+    return f"# {name}\n\nA reward model of rewardlab.\n\n```python\n{load}\n```\n\n```json\n{text}\n```\n"
+
+
+def _refuse_to_replace_other_things(path: Path) -> None:
+    empty_or_checkpoint = path.is_dir() and ((path / CONFIG).is_file() or not any(path.iterdir()))
+    if path.exists() and not empty_or_checkpoint:
+        raise DataError(f"{path}: exists and is not a checkpoint directory; it is not replaced. Choose another path")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed writers of this checkpoint left behind."""
+    for entry in path.parent.glob(f".{path.stem}.*.tmp"):
+        if leftover_of(entry) is not None:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f".{path.name}.previous")
+
+
+def _publish(temporary: Path, path: Path) -> None:
+    """Put `temporary` at `path`; afterwards what was there is at `temporary` or gone."""
+    if not path.exists() or _exchange(temporary, path):
+        if not path.exists():
+            temporary.rename(path)
+        return
+    # No system call swaps two directories here: between these renames a reader finds the old one by its other name.
+    previous = _previous(path)
+    shutil.rmtree(previous, ignore_errors=True)
+    path.rename(previous)
+    temporary.rename(path)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two directories in one step (Linux's renameat2). False where the system cannot."""
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), swap) == 0)
+
+
+def _sync(directory: Path) -> None:
+    with contextlib.suppress(OSError):  # Windows cannot open a directory
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,373 @@
+"""Success classifiers: reward models that give each frame a probability of success."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypedDict, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.keys import DEFAULT_CAMERA
+from rewardlab.models.classifiers import ImageClassifier, average_pool_classifier, spatial_classifier
+from rewardlab.models.images import ImageArray
+from rewardlab.models.inference import InferenceNetwork, success_probability
+from rewardlab.models.precision import Precision, compute_dtype
+from rewardlab.models.resnet import Norm
+from rewardlab.models.weights import check_weights, encoder_part, norm_of, read_tensor_file
+from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, register_reward_model, with_rewards
+from rewardlab.rewards.checkpoint import write_checkpoint
+from rewardlab.rewards.frames import images_of, labels_of
+from rewardlab.rewards.labelled_frames import LabelledFrames
+
+MINI_BATCH = 256
+
+
+class Fitting(TypedDict, total=False):
+    """How `train()` learns from collected frames while a policy trains; `rewardlab.training` has its own settings."""
+
+    learning_rate: float  # 1e-4
+    batch_size: int  # 32; half of each batch are successes
+    update_per_collect: int  # 50 batches a call of `train()`
+    clear_buffer_per_iters: int  # 1
+    seed: int  # 0
+
+
+class SuccessClassifier(BaseRewardModel):
+    """A network over frames, with the threshold and temperature that make its answer a verdict.
+
+    `probabilities` is the one entry for scoring: validation, scoring of files and RL all go through it, so the same
+    frame gets the same probability everywhere, whatever batch it is in.
+    """
+
+    def __init__(
+        self,
+        network: ImageClassifier,
+        *,
+        precision: Precision = "fp32",
+        learning_rate: float = 1e-4,
+        batch_size: int = 32,
+        update_per_collect: int = 50,
+        clear_buffer_per_iters: int = 1,
+        seed: int = 0,
+    ) -> None:
+        if precision not in ("fp32", "bf16"):
+            raise ConfigError(f"precision: found {precision!r}, expected fp32 or bf16")
+        self.network = network.eval()
+        self.precision = precision
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.update_per_collect = update_per_collect
+        self.clear_buffer_per_iters = clear_buffer_per_iters
+        self.threshold = 0.5
+        self.temperature = 1.0
+        self.class_prior: float | None = None  # share of successes in the data it was trained on
+        self.metrics: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.updates = 0
+        self._frames = LabelledFrames(seed)
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._fast: InferenceNetwork | None = None
+        self._fast_of: tuple[object, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # oneDNN's layout can be neither copied nor pickled, and a log file stays where it is.
+        return {**vars(self), "_fast": None, "tb_logger": None}
+
+    @property
+    def image_keys(self) -> tuple[str, ...]:
+        return self.network.preprocess.image_keys
+
+    @property
+    def image_size(self) -> tuple[int, int, int]:
+        return self.network.preprocess.image_size
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.encoder.conv1.weight.device
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.network.parameters()
+
+    def __call__(self, observation: Any) -> Tensor:
+        """Logits [B] straight from the network, with gradients; to score, use `probabilities`."""
+        return self.network(images_of(observation))
+
+    def probabilities(self, observation: Any) -> Tensor:
+        """The calibrated probability of success of each frame, float32 on the CPU.
+
+        `observation` is a Batch, a dictionary with images, or the images of the only camera: [..., H, W, 3] or
+        [..., 3, H, W]. The answer has the shape of the leading axes.
+        """
+        logits = self.logits(observation)
+        return success_probability(logits.flatten(), self.temperature).reshape(logits.shape)
+
+    def logits(self, observation: Any) -> Tensor:
+        """What `probabilities` is made from, before the temperature; to fit a temperature on."""
+        cameras = self.network.preprocess.select(images_of(observation))
+        leading = {key: tuple(array.shape[:-3]) for key, array in cameras.items()}
+        shape = leading[self.image_keys[0]]
+        if not shape or set(leading.values()) != {shape}:
+            raise DataError(f"expected batches of images of the same length; found {_shapes(cameras)}")
+        flat = {key: array.reshape(-1, *array.shape[-3:]) for key, array in cameras.items()}
+        fast = self._inference_network()
+        scores = torch.empty(len(flat[self.image_keys[0]]))
+        for start in range(0, len(scores), MINI_BATCH):
+            part = {key: array[start : start + MINI_BATCH] for key, array in flat.items()}
+            scores[start : start + MINI_BATCH] = fast(part)
+        return scores.reshape(shape)
+
+    def _inference_network(self) -> InferenceNetwork:
+        self._check_ready()
+        # Optimizers and load_state_dict raise the version of a tensor; only a write through `.data` goes unseen.
+        tensors = [*self.network.parameters(), *self.network.buffers()]
+        now = (self.precision, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
+        if self._fast is None or now != self._fast_of:
+            self._fast = InferenceNetwork(self.network, compute_dtype(self.precision, self.device))
+            self._fast_of = now
+        return self._fast
+
+    def _check_ready(self) -> None:
+        """Raise if weights that were promised to the model have not been read yet."""
+
+    def estimate(self, data: Any) -> Any:
+        return with_rewards(data, self.probabilities(data).flatten())
+
+    def collect_data(self, data: Any) -> None:
+        """Add frames with their `success` labels."""
+        self._frames.add(self.network.preprocess.select(images_of(data)), labels_of(data))
+
+    def load_expert_data(self, data: Any) -> None:
+        """Add labelled frames that `clear_data` does not forget."""
+        self._frames.add(self.network.preprocess.select(images_of(data)), labels_of(data), keep=True)
+
+    def clear_data(self, iter: int) -> None:
+        if self.time_to_clear(iter):
+            self._frames.clear()
+
+    def train(self) -> None:
+        """Make `update_per_collect` steps on balanced batches of the collected frames."""
+        self._check_ready()
+        self._frames.check_trainable()
+        if self._optimizer is None:
+            trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
+            self._optimizer = torch.optim.AdamW(trainable, lr=self.learning_rate)
+        dtype = compute_dtype(self.precision, self.device)
+        self.network.train()
+        try:
+            for _ in range(self.update_per_collect):
+                images, labels = self._frames.balanced_batch(self.batch_size)
+                with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+                    loss = self.network.learn(images, labels)
+                self._step(loss, self._optimizer)
+        finally:
+            self.network.eval()
+
+    def _step(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        value = float(loss.detach())
+        if not torch.isfinite(loss):
+            raise DataError(
+                f"the loss is {value} at update {self.updates}: training stopped, the weights before it kept"
+            )
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if self.tb_logger is not None:
+            self.tb_logger.add_scalar("reward_model/loss", value, self.updates)
+        self.updates += 1
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "threshold": self.threshold,
+            "temperature": self.temperature,
+            "class_prior": self.class_prior,
+            "metrics": self.metrics,
+            "notes": self.notes,
+        }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The network's weights and running statistics, and the calibration."""
+        calibration = {"threshold": self.threshold, "temperature": self.temperature}
+        numbers = {f"calibration.{key}": torch.tensor(value, dtype=torch.float64) for key, value in calibration.items()}
+        return {**self.network.state_dict(), **numbers}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take a `state_dict`; the calibration may be absent, as in the files of training scripts."""
+        weights = {name: value for name, value in state.items() if not name.startswith("calibration.")}
+        check_weights(self.network.state_dict(), weights, "state_dict")
+        self.network.load_state_dict(weights)
+        self.threshold = float(state.get("calibration.threshold", self.threshold))
+        self.temperature = float(state.get("calibration.temperature", self.temperature))
+
+    def save(self, path: str | Path, *, card: str | None = None) -> Path:
+        return write_checkpoint(Path(path), self.describe(), self.network.state_dict(), card=card)
+
+
+def _shapes(cameras: Mapping[str, ImageArray]) -> str:
+    return ", ".join(f"{key} {list(array.shape)}" for key, array in cameras.items())
+
+
+@register_reward_model("resnet")
+@register_reward_model("resnet_reward")
+class ResNetRewardModel(SuccessClassifier):
+    """ResNet, average over positions, Linear, ReLU, Dropout, Linear. Several cameras share the ResNet."""
+
+    def __init__(
+        self,
+        arch: str = "resnet18",
+        hidden_dim: int = 256,
+        dropout: float = 0.1,
+        image_size: Sequence[int] = (3, 128, 128),
+        image_keys: Sequence[str] = (DEFAULT_CAMERA,),
+        normalize: bool = True,
+        precision: Precision = "fp32",
+        width: int = 64,
+        norm: Norm = "batch",
+        **fitting: Unpack[Fitting],
+    ) -> None:
+        self.arch, self.hidden_dim, self.dropout, self.width, self.norm = arch, hidden_dim, dropout, width, norm
+        network = average_pool_classifier(
+            arch=arch,
+            hidden_dim=hidden_dim,
+            dropout=dropout,
+            image_size=_three(image_size),
+            image_keys=_names(image_keys),
+            normalize=normalize,
+            width=width,
+            norm=norm,
+        )
+        super().__init__(network, precision=precision, **fitting)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "arch": self.arch,
+            "hidden_dim": self.hidden_dim,
+            "dropout": self.dropout,
+            "image_size": list(self.image_size),
+            "image_keys": list(self.image_keys),
+            "normalize": self.network.preprocess.normalize,
+            "precision": self.precision,
+            "width": self.width,
+            "norm": self.norm,
+        }
+
+
+@register_reward_model("binary_classifier")
+class BinaryRewardClassifier(SuccessClassifier):
+    """ResNet-10 encoder, SpatialLearnedEmbeddings, Linear, LayerNorm, Tanh, Linear; as in SERL and HIL-SERL.
+
+    `use_pretrain` is the layout of the pooling, as in those: True keeps the encoder's feature map, False averages it to
+    one position first. Weights are read from `pretrained_encoder_path` only; without it the encoder starts at random.
+    `freeze_encoder=None` freezes the encoder if and only if it is pretrained: a frozen random encoder learns nothing.
+    """
+
+    def __init__(
+        self,
+        image_keys: Sequence[str] = (DEFAULT_CAMERA,),
+        image_size: Sequence[int] = (3, 64, 64),
+        hidden_dim: int = 256,
+        num_spatial_blocks: int = 8,
+        pretrained_encoder_path: str | None = None,
+        use_pretrain: bool = True,
+        freeze_encoder: bool | None = None,
+        normalize: bool = True,
+        precision: Precision = "fp32",
+        arch: str = "resnet10",
+        width: int = 64,
+        norm: Norm = "batch",
+        **fitting: Unpack[Fitting],
+    ) -> None:
+        if pretrained_encoder_path is not None and not use_pretrain:
+            raise ConfigError(
+                f"use_pretrain is false, but pretrained_encoder_path is '{pretrained_encoder_path}': drop one of them"
+            )
+        if freeze_encoder and pretrained_encoder_path is None:
+            warnings.warn("freeze_encoder without pretrained_encoder_path keeps the encoder at random", stacklevel=2)
+        if freeze_encoder is None:
+            freeze_encoder = pretrained_encoder_path is not None
+        self.arch, self.hidden_dim, self.num_spatial_blocks = arch, hidden_dim, num_spatial_blocks
+        self.use_pretrain, self.width, self.norm = use_pretrain, width, norm
+        self.pretrained_encoder_path = pretrained_encoder_path
+        self._encoder_pending = pretrained_encoder_path is not None
+        network = self._network(norm, _names(image_keys), _three(image_size), normalize, freeze_encoder)
+        super().__init__(network, precision=precision, **fitting)
+
+    def _network(
+        self, norm: Norm, keys: tuple[str, ...], size: tuple[int, int, int], normalize: bool, frozen: bool
+    ) -> ImageClassifier:
+        return spatial_classifier(
+            arch=self.arch,
+            hidden_dim=self.hidden_dim,
+            num_spatial_blocks=self.num_spatial_blocks,
+            image_size=size,
+            image_keys=keys,
+            normalize=normalize,
+            average=not self.use_pretrain,
+            frozen=frozen,
+            width=self.width,
+            norm=norm,
+        )
+
+    def load_pretrained_encoder(self) -> None:
+        """Read `pretrained_encoder_path`. A ResNet-10 with group norm, as RLinf's, is recognised by its entries."""
+        if self.pretrained_encoder_path is None:
+            raise ConfigError("pretrained_encoder_path: found null, expected the path of a ResNet's weights")
+        path = Path(self.pretrained_encoder_path)
+        weights = encoder_part(read_tensor_file(path)[0], path)
+        if norm_of(weights) != self.norm:
+            device, frozen = self.device, self.network.frozen
+            self.norm = norm_of(weights)
+            normalize = self.network.preprocess.normalize
+            self.network = self._network(self.norm, self.image_keys, self.image_size, normalize, frozen).eval()
+            self.network.to(device)
+        check_weights(self.network.encoder.state_dict(), weights, path)
+        self.network.encoder.load_state_dict(weights)
+        self._encoder_pending = False
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        super().load_state_dict(state)
+        self._encoder_pending = False
+
+    def _check_ready(self) -> None:
+        if self._encoder_pending:
+            raise ConfigError(
+                f"the encoder weights at '{self.pretrained_encoder_path}' have not been read: constructors read no "
+                "files. Call load_pretrained_encoder(), or build the model with create_reward_model"
+            )
+
+    @classmethod
+    def from_settings(
+        cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
+    ) -> Self:
+        model = super().from_settings(settings, device, tb_logger)
+        if model.pretrained_encoder_path is not None:
+            model.load_pretrained_encoder()
+        return model
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "image_keys": list(self.image_keys),
+            "image_size": list(self.image_size),
+            "hidden_dim": self.hidden_dim,
+            "num_spatial_blocks": self.num_spatial_blocks,
+            "pretrained_encoder_path": self.pretrained_encoder_path,
+            "use_pretrain": self.use_pretrain,
+            "freeze_encoder": self.network.frozen,
+            "normalize": self.network.preprocess.normalize,
+            "precision": self.precision,
+            "arch": self.arch,
+            "width": self.width,
+            "norm": self.norm,
+        }
+
+
+def _three(image_size: Sequence[int]) -> tuple[int, int, int]:
+    if len(image_size) != 3:
+        raise ConfigError(f"image_size: found {list(image_size)}, expected [3, height, width]")
+    return (image_size[0], image_size[1], image_size[2])
+
+
+def _names(image_keys: Sequence[str]) -> tuple[str, ...]:
+    # A single name is a sequence too: of letters.
+    return (image_keys,) if isinstance(image_keys, str) else tuple(image_keys)

@@ -1,0 +1,191 @@
+"""Reward models from a name, or from a file."""
+
+import dataclasses
+import inspect
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.weights import check_weights
+from rewardlab.registry import unknown_name
+from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
+from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
+from rewardlab.rewards.classifier import SuccessClassifier
+from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_map
+
+# Keys of a config that are not arguments of a network.
+_ELSEWHERE = ("checkpoint_path", "debug_save_dir")
+# Keys that change neither weights nor scores: a run may set them as it likes.
+_FREE = ("precision", "dropout", "freeze_encoder")
+
+
+def create_reward_model(
+    cfg: Any, device: str | torch.device = "cpu", tb_logger: ScalarLogger | None = None
+) -> BaseRewardModel:
+    """Build the reward model that `cfg` (a dataclass or a mapping) names by `model_type` or `type`.
+
+    The other keys are arguments of its constructor; null means the default. With a `checkpoint_path` the model is
+    loaded from there, otherwise it is new.
+    """
+    settings = _given(cfg)
+    if "checkpoint_path" in settings:
+        model = load_reward_model(settings["checkpoint_path"], overrides=cfg, device=device)
+        model.tb_logger = tb_logger
+        return model
+    names = {key: settings.pop(key) for key in ("model_type", "type") if key in settings}
+    if len(set(names.values())) != 1:
+        found = f"found {names}" if names else "missing"
+        raise ConfigError(f"model_type: {found}; expected one of {', '.join(sorted(REWARD_MODELS))}")
+    name = next(iter(names.values()))
+    cls = REWARD_MODELS[name]
+    # A class written as document 004 shows takes its whole config.
+    if list(inspect.signature(cls).parameters)[:3] == ["config", "device", "tb_logger"]:
+        return cls(cfg, device, tb_logger)  # type: ignore[call-arg]
+    settings = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
+    accepted = _arguments(cls)
+    # Every config has a precision; models without one run in fp32 anyhow.
+    if settings.get("precision") == "fp32" and "precision" not in accepted:
+        del settings["precision"]
+    for key in settings:
+        if key not in accepted:
+            raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
+    return cls.from_settings(settings, device, tb_logger)
+
+
+def load_reward_model(
+    path: str | Path | None, *, overrides: Any = None, device: str | torch.device = "cpu"
+) -> SuccessClassifier:
+    """Load a success classifier from a checkpoint directory, a bare .safetensors or a training script's .pt.
+
+    `overrides` (a RewardModelConfig or a mapping) describes weights that do not describe themselves. A key that
+    disagrees with the checkpoint is an error, except those that change no score.
+    """
+    if path is None:
+        raise ConfigError(
+            "checkpoint_path: found null, expected the path of a trained reward model (random weights are never used)"
+        )
+    stored = read_checkpoint(Path(path))
+    given = {key: value for key, value in _given(overrides).items() if key not in _ELSEWHERE}
+    if "type" in given:
+        given["model_type"] = given.pop("type")
+    config = stored.config or infer_config(stored.weights, given, stored.source)
+    cls = REWARD_MODELS[config["model_type"]]
+    if not issubclass(cls, SuccessClassifier):
+        raise DataError(f"{path}: holds a '{config['model_type']}', expected a success classifier")
+    model = _build(cls, _agreed(cls, config, given, stored), stored)
+    check_weights(model.network.state_dict(), stored.weights, stored.source)
+    model.load_state_dict(stored.weights)
+    _take_facts(model, config, stored)
+    model.to(device)
+    return model
+
+
+def _given(cfg: Any) -> dict[str, Any]:
+    if cfg is None:
+        return {}
+    if dataclasses.is_dataclass(cfg) and not isinstance(cfg, type):
+        cfg = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
+    if not isinstance(cfg, Mapping):
+        raise ConfigError(f"a reward model is described by a mapping or a dataclass; found a {type(cfg).__name__}")
+    return {str(key): value for key, value in cfg.items() if value is not None}
+
+
+def _arguments(cls: type) -> set[str]:
+    """Keyword arguments of a constructor, with those it passes on to its parent's."""
+    names: set[str] = set()
+    for klass in cls.__mro__:
+        if "__init__" not in vars(klass):
+            continue
+        parameters = inspect.signature(vars(klass)["__init__"]).parameters.values()
+        own = (inspect.Parameter.KEYWORD_ONLY, *([inspect.Parameter.POSITIONAL_OR_KEYWORD] if not names else []))
+        names |= {parameter.name for parameter in parameters if parameter.kind in own}
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return names - {"self"}
+
+
+def _agreed(
+    cls: type[SuccessClassifier], config: Mapping[str, Any], given: Mapping[str, Any], stored: StoredModel
+) -> dict[str, Any]:
+    """The stored architecture, after comparing it with what a config says about it."""
+    architecture = dict(config["architecture"])
+    if KERNEL in stored.weights:
+        _settle_use_pretrain(architecture, given, stored)
+    known = _arguments(cls)
+    for key, value in given.items():
+        if key in ("use_pretrain", "pretrained_encoder_path"):  # the checkpoint's encoder takes precedence
+            continue
+        if key == "model_type":
+            if REWARD_MODELS[value] is not cls:
+                raise _disagreement(key, value, config["model_type"], stored)
+        elif key in architecture and key not in _FREE:
+            if _plain(architecture[key]) != _plain(value):
+                raise _disagreement(key, value, architecture[key], stored)
+        elif key in known:
+            architecture[key] = value
+        elif key not in _FREE:
+            raise ConfigError(unknown_name(f"key of reward model '{cls.model_type}'", key, known))
+    return architecture
+
+
+def _disagreement(key: str, value: Any, found: Any, stored: StoredModel) -> ConfigError:
+    return ConfigError(
+        f"{key}: the config says {_plain(value)}, the checkpoint {stored.source} was trained with {_plain(found)}. "
+        "Drop the key: a checkpoint knows its architecture"
+    )
+
+
+def _settle_use_pretrain(architecture: dict[str, Any], given: Mapping[str, Any], stored: StoredModel) -> None:
+    described = architecture.get("use_pretrain", True)
+    shown = keeps_map(stored.weights[KERNEL], architecture.get("image_size", (3, 64, 64)), otherwise=described)
+    architecture["use_pretrain"] = shown
+    if not shown:
+        architecture["pretrained_encoder_path"] = None
+    if described != shown or given.get("use_pretrain", shown) != shown:
+        said, holds = str(not shown).lower(), str(shown).lower()
+        warnings.warn(
+            f"use_pretrain is {said} in the config, but {stored.source} was trained with {holds}, as the kernel "
+            f"{list(stored.weights[KERNEL].shape)} of its pooling shows: using {holds}",
+            stacklevel=2,
+        )
+
+
+def _build(cls: type[SuccessClassifier], architecture: Mapping[str, Any], stored: StoredModel) -> SuccessClassifier:
+    unknown = sorted(set(architecture) - _arguments(cls))
+    if unknown:
+        sentence = unknown_name(f"key of reward model '{cls.model_type}'", unknown[0], _arguments(cls))
+        raise ConfigError(f"{stored.source}: {sentence}")
+    try:
+        with warnings.catch_warnings():
+            # A frozen encoder without a path was filled by the checkpoint.
+            warnings.filterwarnings("ignore", message="freeze_encoder without")
+            return cls(**architecture)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{stored.source}: its architecture cannot be built ({error})") from error
+
+
+def _take_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: StoredModel) -> None:
+    try:
+        model.threshold = float(config.get("threshold", 0.5))
+        model.temperature = float(config.get("temperature", 1.0))
+        prior = config.get("class_prior")
+        model.class_prior = None if prior is None else float(prior)
+        model.metrics = dict(config.get("metrics") or {})
+        model.notes = [str(note) for note in config.get("notes") or []]
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{stored.source}: threshold, temperature, class_prior or metrics is broken ({error})"
+        ) from error
+    if not (0 < model.threshold < 1 and 0 < model.temperature < float("inf")):
+        raise DataError(
+            f"{stored.source}: threshold is {model.threshold}, temperature {model.temperature}; expected a threshold "
+            "between 0 and 1 and a positive temperature"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,215 @@
+"""The training loop of a success classifier: same batches, same weights, on one process or many, resumed or not.
+
+One monitored figure decides both which weights are the best and when training stops. Everything random in a step
+follows from the seed and the step's number, so that a run resumed after a kill ends with the weights of an unbroken
+one.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewardlab.data.frames import FrameTable
+from rewardlab.errors import DataError
+from rewardlab.models.classifiers import ImageClassifier, success_loss
+from rewardlab.training.augment import augment
+from rewardlab.training.loader import FrameBatch, FrameLoader, in_order
+from rewardlab.training.metrics import Floats
+from rewardlab.training.processes import Processes
+
+MONITORS = {"val_loss": -1, "val_accuracy": 1}  # name -> whether more (1) or less (-1) is better
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to train. `micro_batch_size` frames go through the network at once, on each process."""
+
+    max_epochs: int
+    max_steps: int | None = None
+    val_check_interval: int = 1
+    patience: int | None = None
+    monitor: str = "val_loss"
+    global_batch_size: int = 64
+    micro_batch_size: int = 64
+    lr: float = 1e-4
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = None
+    schedule: str = "cosine"
+    augment: bool = True
+    balanced: bool = True
+    precision: str = "fp32"
+    seed: int = 0
+
+
+@dataclass
+class FitProgress:
+    """Where a run is: all that a resumed run must know besides weights and optimizer."""
+
+    epoch: int = 0  # epochs finished
+    step: int = 0  # optimizer steps taken
+    best: float | None = None
+    best_epoch: int = 0
+    stale: int = 0  # validations since the best
+    stopped: str | None = None  # why training ended before max_epochs
+    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def note(self, name: str, value: float) -> None:
+        self.curves.setdefault(name, []).append((self.step, value))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Fit:
+    """Trains `network`. Not responsible for files: `epochs` yields after each epoch, and the caller saves."""
+
+    def __init__(
+        self,
+        network: ImageClassifier,
+        train: FrameTable,
+        settings: FitSettings,
+        validate: Callable[[dict[str, Tensor]], dict[str, float]],
+        processes: Processes | None = None,
+        progress: FitProgress | None = None,
+    ) -> None:
+        self.network = network
+        self.settings = settings
+        self.processes = processes or Processes()
+        self.progress = progress or FitProgress()
+        self._validate = validate
+        self.processes.shard(network, settings.precision)
+        trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trainable, lr=settings.lr, weight_decay=settings.weight_decay)
+        self.loader = FrameLoader(
+            train,
+            network.preprocess.image_keys,
+            global_batch_size=settings.global_batch_size,
+            balanced=settings.balanced,
+            seed=settings.seed,
+            rank=self.processes.rank,
+            world_size=self.processes.size,
+        )
+
+    @property
+    def total_steps(self) -> int:
+        steps = self.settings.max_epochs * len(self.loader)
+        return steps if self.settings.max_steps is None else min(steps, self.settings.max_steps)
+
+    def epochs(self, on_step: Callable[[float], None] = lambda loss: None) -> Iterator[bool]:
+        """Train on; yields after each epoch whether its weights are the best so far."""
+        progress = self.progress
+        while not self.finished:
+            for batch in self.loader.epoch(progress.epoch):
+                loss = self._step(batch)
+                progress.step += 1
+                progress.note("train/loss", loss)
+                on_step(loss)
+                if progress.step == self.total_steps:
+                    break
+            progress.epoch += 1
+            last = self.finished
+            due = progress.epoch % self.settings.val_check_interval == 0
+            yield self._check() if due or last else False
+
+    def weights(self) -> dict[str, Tensor]:
+        """The network's weights; on processes other than the leader, nothing."""
+        return self.processes.weights(self.network)
+
+    @property
+    def finished(self) -> bool:
+        spent = self.progress.step >= self.total_steps or self.progress.epoch >= self.settings.max_epochs
+        return spent or self.progress.stopped is not None
+
+    def _step(self, batch: FrameBatch) -> float:
+        """One optimizer step, over micro-batches; the loss over all processes."""
+        seeds = np.random.SeedSequence([self.settings.seed, self.progress.step, self.processes.rank])
+        torch.manual_seed(int(seeds.generate_state(1)[0]))  # dropout
+        self.network.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._set_rate()
+        total = 0.0
+        for images, label, share, last in self._micro_batches(batch):
+            if self.processes.many:
+                self.network.set_requires_gradient_sync(last)  # type: ignore[operator]
+            loss = self._loss(images, label) * share
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        total = self.processes.mean(total)
+        if not math.isfinite(total):
+            raise DataError(self._blame(batch, total))
+        if self.settings.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_grad_norm)
+        self.optimizer.step()
+        return total
+
+    def _loss(self, images: dict[str, Tensor], label: Tensor) -> Tensor:
+        # Under FSDP the sharding policy casts; alone, autocast does.
+        low = self.settings.precision == "bf16" and not self.processes.many
+        with torch.autocast(self.network.encoder.conv1.weight.device.type, torch.bfloat16, enabled=low):
+            logits = self.network(images)
+        return success_loss(logits, label)
+
+    def _micro_batches(self, batch: FrameBatch) -> Iterator[tuple[dict[str, Tensor], Tensor, float, bool]]:
+        size, count = self.settings.micro_batch_size, len(batch.label)
+        generator = torch.Generator().manual_seed(torch.initial_seed())
+        for start in range(0, count, size):
+            part = slice(start, start + size)
+            images = {camera: pictures[part] for camera, pictures in batch.images.items()}
+            if self.settings.augment:
+                images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
+            label = batch.label[part]
+            yield images, label, len(label) / count, start + size >= count
+
+    def _set_rate(self) -> None:
+        """Warm up over the first 5 % of the steps, then fall to a tenth along a cosine."""
+        rate = self.settings.lr
+        if self.settings.schedule == "cosine":
+            done = self.progress.step / self.total_steps
+            fall = 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+            rate *= min(fall, (self.progress.step + 1) / max(1.0, 0.05 * self.total_steps))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    def _check(self) -> bool:
+        """Validate; true if the monitored figure is the best so far."""
+        progress, monitor = self.progress, self.settings.monitor
+        weights = self.weights()
+        figures = self.processes.from_leader(self._validate(weights) if self.processes.leads else None)
+        for name, value in figures.items():
+            progress.note(name.replace("val_", "valid/", 1), value)
+        value = figures[monitor]
+        better = progress.best is None or (value - progress.best) * MONITORS[monitor] > 0
+        if better:
+            progress.best, progress.best_epoch, progress.stale = value, progress.epoch, 0
+        else:
+            progress.stale += 1
+            if self.settings.patience is not None and progress.stale >= self.settings.patience:
+                progress.stopped = f"{monitor} did not improve in {progress.stale} validations"
+        return better
+
+    def _blame(self, batch: FrameBatch, loss: float) -> str:
+        table = self.loader.table
+        names = [f"{table.episodes[table.episode[k]].path.name} frame {table.time[k]}" for k in batch.rows[:5]]
+        return (
+            f"the loss became {loss} in epoch {self.progress.epoch}, step {self.progress.step}; its batch begins with "
+            f"{', '.join(names)}. The last good weights are kept. A smaller actor.optim.lr usually helps"
+        )
+
+
+def validation_logits(
+    score: Callable[[dict[str, Tensor]], Tensor], table: FrameTable, cameras: tuple[str, ...]
+) -> Floats:
+    """The logit of every frame of the table, in order."""
+    return np.concatenate([score(batch.images).cpu().numpy() for batch in in_order(table, cameras, 256)])
+
+
+def validation_figures(logits: Floats, table: FrameTable) -> dict[str, float]:
+    """The figures that can be monitored, at the natural balance of the classes."""
+    label = torch.from_numpy(table.label)
+    loss = success_loss(torch.from_numpy(logits), label)
+    return {"val_loss": float(loss), "val_accuracy": float(((logits > 0) == table.label).mean())}

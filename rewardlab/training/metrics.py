@@ -1,0 +1,284 @@
+"""Figures of a success classifier on held-out frames, each with a 95 % interval.
+
+Frames of one episode are alike, so intervals come from resampling whole episodes. Every figure is a function of how
+often each episode is drawn: once for the figure itself, at random for its interval.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.errors import DataError
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+RESAMPLES = 1000
+AREA_RESAMPLES = 200  # an area under a curve costs a pass over all frames per resample
+AREA_CHUNK = 20
+NEVER = np.iinfo(np.int64).max
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class FrameScores:
+    """What a classifier said about held-out frames: one row per frame, in any order."""
+
+    episode: Ints  # index into episode_names
+    time: Ints
+    label: Bools
+    logit: Floats
+    episode_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in ("episode", "time", "label", "logit")}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"scores have columns of different lengths: {lengths}")
+        if lengths["episode"] == 0:
+            raise DataError("no held-out frames to measure on: hold out at least one episode")
+        for name in ("episode", "time"):
+            object.__setattr__(self, name, _integers(name, getattr(self, name)))
+        object.__setattr__(self, "label", _labels(self.label))
+        object.__setattr__(self, "logit", np.asarray(self.logit, dtype=np.float64))
+        self._check_values()
+
+    def _check_values(self) -> None:
+        bad = np.flatnonzero(~np.isfinite(self.logit))
+        if len(bad):
+            raise DataError(
+                f"{len(bad)} of {len(self)} logits are not finite, the first ({self.logit[bad[0]]}) in row {bad[0]}"
+            )
+        if self.episode.min() < 0 or self.episode.max() >= len(self.episode_names):
+            raise DataError(
+                f"episode indices go from {self.episode.min()} to {self.episode.max()}, "
+                f"but there are {len(self.episode_names)} episode names"
+            )
+        order = np.lexsort((self.time, self.episode))
+        twice = (np.diff(self.episode[order]) == 0) & (np.diff(self.time[order]) == 0)
+        if twice.any():
+            row = order[np.flatnonzero(twice)[0]]
+            raise DataError(
+                f"frame {self.time[row]} of episode '{self.episode_names[self.episode[row]]}' appears twice"
+            )
+
+    def __len__(self) -> int:
+        return len(self.episode)
+
+    def rows(self, chosen: Bools) -> "FrameScores":
+        """The rows for which `chosen` is true, under the same episode names."""
+        return FrameScores(
+            self.episode[chosen], self.time[chosen], self.label[chosen], self.logit[chosen], self.episode_names
+        )
+
+
+def _integers(name: str, values: Any) -> Ints:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise DataError(f"'{name}' of the scores is {array.dtype}; expected whole numbers")
+    return array.astype(np.int64)
+
+
+def _labels(values: Any) -> Bools:
+    array = np.asarray(values)
+    if not np.isin(array, (0, 1)).all():
+        raise DataError(f"labels of the scores are {np.unique(array)[:5].tolist()}; expected true and false only")
+    return array.astype(np.bool_)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and its 95 % interval; None where the data cannot tell."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def to_json(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """How a figure is shown to a person."""
+
+    title: str
+    words: str
+    unit: Literal["share", "area", "frames"] = "share"
+
+
+FIGURES: Mapping[str, Meaning] = {
+    "fpr": Meaning("False-positive rate", "failure frames called success"),
+    "recall": Meaning("Recall", "success frames called success"),
+    "precision": Meaning("Precision", "frames called success that are"),
+    "f1": Meaning("F1", "harmonic mean of precision and recall"),
+    "accuracy": Meaning("Accuracy", "frames judged rightly"),
+    "roc_auc": Meaning("ROC-AUC", "ranking of success above failure, at any threshold", "area"),
+    "pr_auc": Meaning("PR-AUC", "average precision, at any threshold", "area"),
+    "class_prior": Meaning("Success frames", "share of success among the held-out frames"),
+    "agreement": Meaning("Episode agreement", "episodes where 'success in any frame' is judged rightly"),
+    "agreement_last": Meaning("Agreement at the end", "episodes whose last frame is judged rightly"),
+    "early_fire": Meaning("Early fire", "episodes called success before it happened, or though it never did"),
+    "delay_median": Meaning(
+        "Delay, median", "frames from the first success to the verdict, where there is one", "frames"
+    ),
+    "delay_p90": Meaning("Delay, 90th percentile", "the same, for the slowest tenth", "frames"),
+    "never_detected": Meaning("Never detected", "successful episodes without a verdict of success from then on"),
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Frames by verdict and truth, and the episodes they are from."""
+
+    true_positive: int
+    false_positive: int
+    true_negative: int
+    false_negative: int
+    episodes: int
+    success_episodes: int
+
+
+def count_frames(scores: FrameScores, verdict: Bools) -> Counts:
+    """The confusion table, and how many episodes are behind it."""
+    label = scores.label
+    return Counts(
+        true_positive=int((label & verdict).sum()),
+        false_positive=int((~label & verdict).sum()),
+        true_negative=int((~label & ~verdict).sum()),
+        false_negative=int((label & ~verdict).sum()),
+        episodes=len(np.unique(scores.episode)),
+        success_episodes=len(np.unique(scores.episode[label])),
+    )
+
+
+def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[str, Estimate]:
+    """Every figure of FIGURES for verdicts (true: called success), one per row of `scores`.
+
+    The areas rank raw logits, which a temperature or a threshold cannot change.
+    """
+    names, episode = np.unique(scores.episode, return_inverse=True)
+    count = len(names)
+    once_1E = np.ones((1, count))
+    drawn_BE = draw_episodes(count, RESAMPLES, seed)
+    top, bottom = _ratios(scores, verdict, episode, count)
+    figures: dict[str, Estimate] = {}
+    for name in top:
+        value, samples = (_divide(draws @ top[name], draws @ bottom[name]) for draws in (once_1E, drawn_BE))
+        figures[name] = _estimate(value[0], samples, int((bottom[name] > 0).sum()))
+    both = int(min(len(np.unique(episode[scores.label])), len(np.unique(episode[~scores.label]))))
+    value_12 = _areas(scores, episode, once_1E)
+    samples_B2 = _areas(scores, episode, drawn_BE[:AREA_RESAMPLES])
+    for column, name in enumerate(("roc_auc", "pr_auc")):
+        figures[name] = _estimate(value_12[0, column], samples_B2[:, column], both)
+    delay_E = _delays(scores, verdict, episode, count)
+    for name, level in (("delay_median", 0.5), ("delay_p90", 0.9)):
+        value, samples = (_quantile(delay_E, draws, level) for draws in (once_1E, drawn_BE))
+        figures[name] = _estimate(value[0], samples, int(np.isfinite(delay_E).sum()), bounded=False)
+    return {name: figures[name] for name in FIGURES}
+
+
+def draw_episodes(count: int, resamples: int, seed: int) -> Floats:
+    """How often each of `count` episodes is in each resample, [resamples, count]."""
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    return draws.astype(np.float64)
+
+
+def rule_of_three(episodes: int) -> float:
+    """The largest rate (95 %) at which `episodes` could all have gone well: about 3/n (Hanley & Lippman-Hand 1983)."""
+    return float(1 - (1 - CONFIDENCE) ** (1 / episodes))
+
+
+def _estimate(value: float, samples: Floats, episodes: int, *, bounded: bool = True) -> Estimate:
+    if np.isnan(value):
+        return Estimate(None)
+    if episodes < 2:  # resampling one episode gives the same figure each time: no knowledge, not certainty
+        return Estimate(float(value))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (float(x) for x in np.nanquantile(samples, [tail, 1 - tail]))
+    if bounded and value == 0:  # likewise where nothing happened in any episode, or everywhere
+        high = max(high, rule_of_three(episodes))
+    if bounded and value == 1:
+        low = min(low, 1 - rule_of_three(episodes))
+    return Estimate(float(value), low, high)
+
+
+def _divide(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+
+
+def _ratios(
+    scores: FrameScores, verdict: Bools, episode: Ints, count: int
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Per episode, the two sums whose ratio over all episodes is the figure."""
+    cells = np.bincount(episode * 4 + scores.label * 2 + verdict, minlength=4 * count)
+    tn, fp, fn, tp = cells.reshape(count, 4).T.astype(np.float64)
+    first_true, first_said = (_first(scores.time, hit, episode, count) for hit in (scores.label, verdict))
+    happened, said = first_true != NEVER, first_said != NEVER
+    last = np.zeros(count, dtype=np.int64)
+    order = np.argsort(scores.time, kind="stable")
+    last[episode[order]] = order  # the latest row of an episode is written last
+    one = np.ones(count)
+    missed = happened & np.isnan(_delays(scores, verdict, episode, count))
+    table: dict[str, tuple[Floats, Floats]] = {
+        "accuracy": (tp + tn, tp + tn + fp + fn),
+        "precision": (tp, tp + fp),
+        "recall": (tp, tp + fn),
+        "f1": (2 * tp, 2 * tp + fp + fn),
+        "fpr": (fp, fp + tn),
+        "class_prior": (tp + fn, tp + tn + fp + fn),
+        "agreement": ((happened == said).astype(np.float64), one),
+        "agreement_last": ((scores.label == verdict)[last].astype(np.float64), one),
+        "early_fire": ((first_said < first_true).astype(np.float64), one),
+        "never_detected": (missed.astype(np.float64), happened.astype(np.float64)),
+    }
+    return {name: pair[0] for name, pair in table.items()}, {name: pair[1] for name, pair in table.items()}
+
+
+def _first(time: Ints, hit: Bools, episode: Ints, count: int) -> Ints:
+    """The first time of a hit in each episode, or NEVER."""
+    first = np.full(count, NEVER)
+    np.minimum.at(first, episode[hit], time[hit])
+    return first
+
+
+def _delays(scores: FrameScores, verdict: Bools, episode: Ints, count: int) -> Floats:
+    """Frames from the first success to the first verdict at or after it; NaN where either is missing."""
+    first_true = _first(scores.time, scores.label, episode, count)
+    seen = _first(scores.time, verdict & (scores.time >= first_true[episode]), episode, count)
+    found = seen != NEVER
+    return np.where(found, np.where(found, seen, 0) - np.where(found, first_true, 0), np.nan)
+
+
+def _quantile(value_E: Floats, draws_BE: Floats, level: float) -> Floats:
+    """The smallest value that at least a share `level` of the drawn episodes does not exceed."""
+    known = np.flatnonzero(np.isfinite(value_E))
+    if len(known) == 0:
+        return np.full(len(draws_BE), np.nan)
+    order = known[np.argsort(value_E[known])]
+    below_BE = draws_BE[:, order].cumsum(axis=1)
+    total_B = below_BE[:, -1]
+    place_B = (below_BE >= level * total_B[:, None]).argmax(axis=1)
+    return np.where(total_B > 0, value_E[order][place_B], np.nan)
+
+
+def _areas(scores: FrameScores, episode: Ints, draws_BE: Floats) -> Floats:
+    """ROC-AUC and average precision per draw, [B, 2]: scikit-learn's, which would take seconds for so many draws."""
+    order = np.argsort(-scores.logit, kind="stable")
+    logit, label, episode = scores.logit[order], scores.label[order], episode[order]
+    ends = np.append(np.flatnonzero(np.diff(logit)), len(logit) - 1)  # a threshold cannot part equal scores
+    areas = []
+    for start in range(0, len(draws_BE), AREA_CHUNK):
+        weight_BF = draws_BE[start : start + AREA_CHUNK, episode]
+        tp_BU, fp_BU = (np.cumsum(weight_BF * hit, axis=1)[:, ends] for hit in (label, ~label))
+        step_BU = np.diff(tp_BU, axis=1, prepend=0)
+        positive_B, negative_B = tp_BU[:, -1], fp_BU[:, -1]
+        roc_B = negative_B * positive_B - (step_BU * (fp_BU - np.diff(fp_BU, axis=1, prepend=0) / 2)).sum(axis=1)
+        precision_B = (step_BU * tp_BU / np.maximum(tp_BU + fp_BU, 1)).sum(axis=1)
+        rank_B = _divide(roc_B, negative_B * positive_B)
+        # Without failures the average precision is 1 whatever the scores, without successes 0: neither says anything.
+        areas.append(np.stack([rank_B, np.where(np.isnan(rank_B), np.nan, _divide(precision_B, positive_B))], axis=1))
+    return np.concatenate(areas)

@@ -1,0 +1,104 @@
+"""One process or many: who takes part in a training run, and how a plain network is spread over them.
+
+Parallelism is applied from outside (FSDP2's `fully_shard`); no network knows about it.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+FULL_ON_CPU = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among `size`. Alone, every method is a plain local operation."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Only the leader writes files and shows progress."""
+        return self.rank == 0
+
+    @property
+    def many(self) -> bool:
+        return self.size > 1
+
+    def shard(self, network: nn.Module, precision: str) -> None:
+        """Spread the parameters over the processes, in place."""
+        if not self.many:
+            return
+        low = torch.bfloat16 if precision == "bf16" else None
+        policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
+        fully_shard(network, mp_policy=policy)
+
+    def mean(self, value: float) -> float:
+        if not self.many:
+            return value
+        total = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(total)
+        return float(total) / self.size
+
+    def weights(self, network: nn.Module) -> dict[str, Tensor]:
+        """The whole state of a network, on the CPU; on the other processes it is empty."""
+        if not self.many:
+            return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+        # Running statistics are not sharded: each process has seen its own share of every batch.
+        for buffer in network.buffers():
+            if buffer.is_floating_point():
+                dist.all_reduce(buffer)
+                buffer /= self.size
+        return get_model_state_dict(network, options=FULL_ON_CPU)  # type: ignore[return-value]
+
+    def optimizer_state(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Under the names of parameters, so that a run may be resumed on another number of processes."""
+        return get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
+
+    def restore_weights(self, network: nn.Module, weights: dict[str, Any]) -> None:
+        set_model_state_dict(network, weights, options=StateDictOptions(full_state_dict=True))
+
+    def restore_optimizer(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, dict[str, Tensor]]
+    ) -> None:
+        names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+        groups = [{**group, "params": names} for group in optimizer.state_dict()["param_groups"]]
+        whole: dict[str, Any] = {"state": state, "param_groups": groups}
+        set_optimizer_state_dict(network, optimizer, whole, options=StateDictOptions(full_state_dict=True))
+
+    def from_leader(self, value: Any) -> Any:
+        """The leader's value, on every process."""
+        if not self.many:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """Take part in the run that `torchrun` (or a Ray group) started, or train alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Processes()
+        return
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend)
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,256 @@
+"""Checkpoints explain themselves, survive a kill, and refuse what is not one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from reward_toys import make_batch, small_binary, small_resnet
+from safetensors.torch import load_file, save_file
+
+from rewardlab.config.schema import RewardModelConfig
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.rewards import BinaryRewardClassifier, SuccessClassifier, create_reward_model, load_reward_model
+from rewardlab.rewards import checkpoint as files
+
+
+def test_round_trip_is_exact(model: SuccessClassifier, tmp_path: Path) -> None:
+    model.threshold, model.temperature, model.class_prior = 0.83, 1.7, 0.25
+    model.metrics = {"precision": torch.tensor(0.5), "auc": float("nan"), "curve": [1, 2]}
+    path = model.save(tmp_path / "runs" / "best_model", card="# My card\n")
+    loaded = load_reward_model(path)
+    assert type(loaded) is type(model)
+    assert torch.equal(loaded.probabilities(make_batch(9)), model.probabilities(make_batch(9)))
+    assert (loaded.threshold, loaded.temperature, loaded.class_prior) == (0.83, 1.7, 0.25)
+    assert loaded.metrics == {"precision": 0.5, "auc": None, "curve": [1, 2]}
+    assert (path / "README.md").read_text() == "# My card\n"
+    assert sorted(entry.name for entry in path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+
+
+def test_config_json_says_what_the_model_is(tmp_path: Path) -> None:
+    config = json.loads((small_binary(image_keys=["a", "b"]).save(tmp_path / "m") / "config.json").read_text())
+    assert config["format_version"] == 1
+    assert config["model_type"] == "binary_classifier"
+    described = config["architecture"]
+    assert (described["image_keys"], described["image_size"]) == (["a", "b"], [3, 32, 32])
+    assert (described["normalize"], described["hidden_dim"]) == (True, 16)
+    assert {"threshold", "temperature", "class_prior", "metrics"} <= config.keys()
+
+
+def test_scores_do_not_depend_on_who_loads(model: SuccessClassifier, tmp_path: Path) -> None:
+    """A bare .safetensors, one next to a config.json, and a .pt with a description hold the same model."""
+    path = model.save(tmp_path / "m")
+    expected = model.probabilities(make_batch(4))
+    torch.save(
+        {"epoch": 1, "model_state_dict": model.network.state_dict(), "config": model.describe()}, tmp_path / "m.pt"
+    )
+    save_file(
+        load_file(path / "model.safetensors"), tmp_path / "b.safetensors", {"config": json.dumps(model.describe())}
+    )
+    for file in (path / "model.safetensors", tmp_path / "m.pt", tmp_path / "b.safetensors"):
+        assert torch.equal(load_reward_model(file).probabilities(make_batch(4)), expected)
+
+
+def test_the_dictionary_of_document_002(model: SuccessClassifier, tmp_path: Path) -> None:
+    optimizer = torch.optim.Adam(model.parameters())
+    content = {
+        "epoch": 3,
+        "model_state_dict": model.network.state_dict(),
+        "optimizer_state_dict": optimizer.state_dict(),
+        "train_loss": 0.1,
+        "train_acc": 0.9,
+    }
+    torch.save(content, tmp_path / "reward_model.pt")
+    given = RewardModelConfig(image_size=(3, 32, 32), hidden_dim=16)
+    with pytest.warns(UserWarning, match=r"does not describe itself; assumed: threshold 0\.5"):
+        loaded = load_reward_model(tmp_path / "reward_model.pt", overrides=given)
+    assert type(loaded) is type(model)
+    assert torch.equal(loaded.probabilities(make_batch(4)), model.probabilities(make_batch(4)))
+    assert loaded.threshold == 0.5
+    assert "threshold 0.5" in loaded.notes[0]
+    with pytest.raises(ConfigError, match=r"hidden_dim: the config says 32, .* trained with 16"), pytest.warns():
+        load_reward_model(tmp_path / "reward_model.pt", overrides={"hidden_dim": 32, "image_size": (3, 32, 32)})
+
+
+def test_undescribed_weights_that_need_more(tmp_path: Path) -> None:
+    two = small_binary(image_keys=["a", "b"], image_size=(3, 64, 64))
+    save_file(two.network.state_dict(), tmp_path / "two.safetensors")
+    with pytest.raises(ConfigError, match="are for 2 cameras"):
+        load_reward_model(tmp_path / "two.safetensors")
+    with pytest.warns(UserWarning, match="does not describe"):
+        loaded = load_reward_model(tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b")})
+    assert loaded.image_size == (3, 64, 64)
+    with pytest.raises(ConfigError, match=r"image_size: the config says \[3, 128, 128\].*\[3, 64, 64\]"):
+        load_reward_model(
+            tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b"), "image_size": (3, 128, 128)}
+        )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"hidden_dim": 32}, r"hidden_dim: the config says 32, .* trained with 16"),
+        ({"image_size": (3, 64, 64)}, r"image_size: the config says \[3, 64, 64\], .* trained with \[3, 32, 32\]"),
+        ({"image_keys": ("wrist",)}, r"image_keys: the config says \['wrist'\], .*'base_camera'"),
+        ({"normalize": False}, "normalize: the config says False"),
+        ({"arch": "resnet18"}, "resnet18.*resnet10"),
+        ({"model_type": "binary_classifier"}, "model_type: .*binary_classifier.*resnet_reward"),
+        ({"num_spatial_blocks": 8}, "unknown key of reward model 'resnet_reward' 'num_spatial_blocks'"),
+    ],
+)
+def test_a_config_that_disagrees_is_an_error_with_both_values(
+    overrides: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    path = small_resnet().save(tmp_path / "m")
+    with pytest.raises(ConfigError, match=message):
+        load_reward_model(path, overrides=RewardModelConfig(**overrides))  # type: ignore[arg-type]
+
+
+def test_a_config_that_agrees_or_changes_no_score_is_fine(tmp_path: Path) -> None:
+    path = small_resnet().save(tmp_path / "m")
+    same = RewardModelConfig(
+        model_type="resnet", hidden_dim=16, image_size=(3, 32, 32), dropout=0.0, checkpoint_path="x"
+    )
+    assert load_reward_model(path, overrides=same).settings()["dropout"] == 0.0
+    model = create_reward_model({"checkpoint_path": path, "learning_rate": 0.5})
+    assert isinstance(model, SuccessClassifier)
+    assert model.learning_rate == 0.5
+
+
+@pytest.mark.parametrize("trained_with", [True, False])
+def test_use_pretrain_is_inferred_from_the_kernel(trained_with: bool, tmp_path: Path) -> None:
+    model = small_binary(image_size=(3, 64, 64), use_pretrain=trained_with)
+    assert model.network.head.pooling.kernel.shape[1:3] == ((2, 2) if trained_with else (1, 1))  # type: ignore[union-attr]
+    torch.save({"epoch": 0, "model_state_dict": model.network.state_dict()}, tmp_path / "m.pt")
+    given = RewardModelConfig(use_pretrain=not trained_with, image_size=(3, 64, 64), freeze_encoder=True)
+    for path in (model.save(tmp_path / "m"), tmp_path / "m.pt"):
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            loaded = load_reward_model(path, overrides=given)
+        said = f"trained with {str(trained_with).lower()}, as the kernel"
+        assert any(said in str(warning.message) for warning in caught)
+        assert isinstance(loaded, BinaryRewardClassifier)
+        assert loaded.use_pretrain is trained_with
+        assert torch.equal(loaded.probabilities(make_batch(3, 64)), model.probabilities(make_batch(3, 64)))
+
+
+def test_the_encoder_of_the_checkpoint_takes_precedence(tmp_path: Path) -> None:
+    """Document 002's block for RL names the encoder's file too; it may be gone."""
+    path = small_binary().save(tmp_path / "m")
+    given = RewardModelConfig(pretrained_encoder_path="/nowhere.pt", use_pretrain=True, freeze_encoder=True)
+    assert load_reward_model(path, overrides=given).network.frozen
+
+
+def test_no_path_is_an_error_never_random_weights() -> None:
+    with pytest.raises(ConfigError, match="checkpoint_path: found null"):
+        load_reward_model(None)
+
+
+class TestBadFiles:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return small_resnet().save(tmp_path / "m")
+
+    @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+    def test_missing_or_truncated(self, path: Path, name: str) -> None:
+        whole = (path / name).read_bytes()
+        (path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DataError, match=name):
+            load_reward_model(path)
+        (path / name).unlink()
+        with pytest.raises(DataError, match=f"{name} is missing"):
+            load_reward_model(path)
+
+    def test_nothing_there(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"nothing: no such checkpoint; expected a directory with config\.json"):
+            load_reward_model(tmp_path / "nothing")
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("format_version", 99, "format_version is 99"),
+            ("architecture", [], "'architecture'"),
+            ("model_type", "teapot", "Choices"),
+            ("threshold", 1.5, "threshold is 1.5"),
+            ("temperature", "hot", "temperature"),
+            ("architecture", {"hidden_dim": "many"}, "cannot be built"),
+            ("architecture", {"hiden_dim": 3}, "hidden_dim"),
+            ("architecture", {"arch": "resnet10", "width": 16}, r"conv1.weight is \[8, 3, 7, 7\], expected \[16"),
+        ],
+    )
+    def test_a_config_that_lies(self, path: Path, key: str, value: object, message: str) -> None:
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**config, key: value}))
+        with pytest.raises((DataError, ConfigError), match=message):
+            load_reward_model(path)
+
+    def test_foreign_weights(self, tmp_path: Path) -> None:
+        save_file({"backbone.conv.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
+        with pytest.raises(DataError, match=r"not the weights of a success classifier.*backbone"):
+            load_reward_model(tmp_path / "other.safetensors")
+
+    def test_hostile(self, tmp_path: Path) -> None:
+        class Attack:
+            def __reduce__(self) -> tuple[object, tuple[str]]:
+                return os.mkdir, (str(tmp_path / "attacked"),)
+
+        torch.save({"epoch": 0, "model_state_dict": {"encoder.conv1.weight": Attack()}}, tmp_path / "m.pt")
+        with pytest.raises(DataError, match=r"m\.pt: refused"):
+            load_reward_model(tmp_path / "m.pt")
+        assert not (tmp_path / "attacked").exists()
+
+    def test_other_things_are_not_replaced(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.txt").write_text("work of years")
+        for path in (tmp_path, tmp_path / "thesis.txt"):
+            with pytest.raises(DataError, match="not replaced"):
+                small_resnet().save(path)
+        assert (tmp_path / "thesis.txt").read_text() == "work of years"
+
+
+class TestKill:
+    @pytest.mark.parametrize("exchange", [True, False])
+    def test_replacing_keeps_one_whole(self, tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A failure at any point leaves the old or the new checkpoint to be read, never a half one, and no litter."""
+        if not exchange:
+            monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+        path = tmp_path / "m"
+        for threshold in (0.1, 0.2):
+            model = small_resnet()
+            model.threshold = threshold
+            model.save(path)
+            assert load_reward_model(path).threshold == threshold
+        assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
+
+    def test_between_the_renames(self, tmp_path: Path) -> None:
+        small_resnet().save(tmp_path / "m").rename(tmp_path / ".m.previous")
+        assert load_reward_model(tmp_path / "m").threshold == 0.5
+        assert files.write_checkpoint(tmp_path / "m", small_resnet().describe(), small_resnet().network.state_dict())
+        assert load_reward_model(tmp_path / "m")
+
+    def test_while_writing(self, tmp_path: Path) -> None:
+        """kill -9 again and again, at any moment of a loop that does nothing but save."""
+        loop = (
+            "import sys; sys.path.insert(0, sys.argv[2])\n"
+            "from reward_toys import small_resnet\n"
+            "model = small_resnet(); n = 0\n"
+            "while True:\n"
+            "    model.threshold = 0.1 + (n % 8) / 10; model.save(sys.argv[1]); n += 1; print(n, flush=True)\n"
+        )
+        path = tmp_path / "m"
+        arguments = [sys.executable, "-c", loop, str(path), str(Path(__file__).parent)]
+        for delay in (0.0, 0.011):
+            process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            process.stdout.readline()  # it has started saving
+            time.sleep(delay)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+            assert load_reward_model(path).network is not None
+        small_resnet().save(path)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["m"]

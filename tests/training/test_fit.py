@@ -1,0 +1,187 @@
+"""The training loop: the same batches and the same weights, resumed or not, on one process or two."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rewardlab.data import Episode, EpisodeWriter, read_episodes
+from rewardlab.data.frames import FrameTable, tabulate
+from rewardlab.errors import DataError
+from rewardlab.rewards import ResNetRewardModel
+from rewardlab.training.augment import augment
+from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
+from rewardlab.training.loader import FrameLoader, in_order
+from rewardlab.training.resume import restore_run, save_run
+
+SIDE = 32
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> FrameTable:
+    """Episodes whose frames are red where they are a success and blue where they are not."""
+    directory = tmp_path_factory.mktemp("frames")
+    writer, rng = EpisodeWriter(directory), np.random.default_rng(0)
+    for k in range(6):
+        success = np.arange(10) >= (6 if k % 2 else 10)
+        frames = rng.integers(0, 60, (10, SIDE, SIDE, 3), np.uint8)
+        frames[success, ..., 0] += 150
+        frames[~success, ..., 2] += 150
+        writer.write(Episode.from_columns({"observation.images.base_camera": frames, "success": success}))
+    return tabulate(read_episodes(directory))
+
+
+def make_fit(table: FrameTable, **settings: object) -> tuple[ResNetRewardModel, Fit]:
+    torch.manual_seed(0)
+    model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, SIDE, SIDE), width=4, dropout=0.3)
+    chosen = {"max_epochs": 4, "global_batch_size": 16, "micro_batch_size": 8, "lr": 3e-3, **settings}
+
+    def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+        model.network.load_state_dict(weights)
+        return validation_figures(validation_logits(model.logits, table, model.image_keys), table)
+
+    return model, Fit(model.network, table, FitSettings(**chosen), validate)  # type: ignore[arg-type]
+
+
+def test_it_learns_and_says_which_epoch_was_best(table: FrameTable) -> None:
+    _, fit = make_fit(table, max_epochs=12)
+    better = list(fit.epochs())
+    losses = [value for _, value in fit.progress.curves["train/loss"]]
+    assert np.mean(losses[-4:]) < 0.5 * np.mean(losses[:4])
+    assert fit.progress.curves["valid/accuracy"][-1][1] > 0.95
+    assert better[fit.progress.best_epoch - 1]
+    assert not any(better[fit.progress.best_epoch :])
+
+
+def test_every_epoch_has_another_order_and_balanced_classes(table: FrameTable) -> None:
+    loader = FrameLoader(table, ["base_camera"], global_batch_size=20, balanced=True, seed=0)
+    epochs = [np.concatenate([batch.rows for batch in loader.epoch(n)]) for n in (0, 1, 0)]
+    assert np.array_equal(epochs[0], epochs[2])
+    assert not np.array_equal(epochs[0], epochs[1])
+    assert table.label[epochs[0]].mean() == 0.5
+    assert set(epochs[0][table.label[epochs[0]]]) == set(np.flatnonzero(table.label))  # every success is seen
+
+
+def test_two_processes_share_each_global_batch(table: FrameTable) -> None:
+    def rows(rank: int, size: int) -> list[list[int]]:
+        loader = FrameLoader(
+            table, ["base_camera"], global_batch_size=20, balanced=False, seed=0, rank=rank, world_size=size
+        )
+        return [batch.rows.tolist() for batch in loader.epoch(0)]
+
+    assert rows(0, 1) == [one + other for one, other in zip(rows(0, 2), rows(1, 2), strict=True)]
+
+
+def test_validation_reads_every_frame_once_in_order(table: FrameTable) -> None:
+    batches = list(in_order(table, ["base_camera"], 7))
+    assert np.concatenate([batch.rows for batch in batches]).tolist() == list(range(len(table)))
+
+
+def test_a_damaged_file_stops_the_reader_with_its_name(tmp_path: Path) -> None:
+    writer = EpisodeWriter(tmp_path)
+    frames = np.zeros((4, 8, 8, 3), np.uint8)
+    path = writer.write(Episode.from_columns({"observation.images.base_camera": frames, "success": np.ones(4, bool)}))
+    broken = tabulate(read_episodes(tmp_path))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match=path.name):
+        list(in_order(broken, ["base_camera"], 4))
+
+
+def test_augmentation_moves_pixels_and_keeps_the_range() -> None:
+    images = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8)
+    changed = augment(images, torch.Generator().manual_seed(0))
+    assert changed.shape == (4, 3, 32, 32)
+    assert float(changed.min()) >= 0
+    assert float(changed.max()) <= 1
+    assert torch.equal(changed, augment(images, torch.Generator().manual_seed(0)))
+    assert not torch.equal(changed, augment(images, torch.Generator().manual_seed(1)))
+
+
+def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(table: FrameTable, tmp_path: Path) -> None:
+    _, unbroken = make_fit(table)
+    list(unbroken.epochs())
+    model, first = make_fit(table)
+    for _ in first.epochs():
+        save_run(tmp_path / "last", first, model.describe())
+        if first.progress.epoch == 2:
+            break  # killed here
+    _, second = make_fit(table)
+    restore_run(tmp_path / "last", second)
+    assert second.progress.epoch == 2
+    list(second.epochs())
+    for name, tensor in unbroken.weights().items():
+        assert torch.equal(tensor, second.weights()[name]), name
+    assert second.progress == unbroken.progress
+
+
+def test_micro_batches_give_the_gradient_of_the_whole_batch(table: FrameTable) -> None:
+    def weights(micro: int) -> dict[str, torch.Tensor]:
+        _, fit = make_fit(table, micro_batch_size=micro, augment=False, max_steps=1)
+        for module in fit.network.modules():  # batch norm and dropout depend on what goes through together
+            if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.Dropout)):
+                module.train = lambda mode=True, module=module: module  # type: ignore[method-assign]
+                module.training = False
+        list(fit.epochs())
+        return fit.weights()
+
+    whole, parts = weights(16), weights(4)
+    assert all(torch.allclose(whole[name], parts[name], atol=1e-5) for name in whole)
+
+
+def test_training_stops_when_the_monitored_figure_does(table: FrameTable) -> None:
+    _, fit = make_fit(table, max_epochs=50, patience=2, lr=1e-12)
+    list(fit.epochs())
+    assert fit.progress.epoch < 50
+    assert fit.progress.stopped == "val_loss did not improve in 2 validations"
+
+
+def test_a_loss_that_is_no_number_names_its_batch_and_leaves_the_weights(table: FrameTable) -> None:
+    _, fit = make_fit(table)
+    with torch.no_grad():
+        fit.network.head.out.bias.fill_(float("nan"))  # type: ignore[union-attr, operator]
+    before = fit.weights()["encoder.conv1.weight"].clone()
+    with pytest.raises(DataError, match=r"loss became nan in epoch 0, step 0; its batch begins with episode_"):
+        list(fit.epochs())
+    assert torch.equal(fit.weights()["encoder.conv1.weight"], before)
+
+
+TWO_PROCESSES = """
+import json, sys, torch
+from rewardlab.data import read_episodes
+from rewardlab.data.frames import tabulate
+from rewardlab.rewards import ResNetRewardModel
+from rewardlab.training.fit import Fit, FitSettings
+from rewardlab.training.processes import joined
+
+torch.set_num_threads(1)
+with joined() as processes:
+    torch.manual_seed(0)
+    table = tabulate(read_episodes(sys.argv[1]))
+    model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, 32, 32), width=4, dropout=0.0)
+    batches = dict(global_batch_size=16, micro_batch_size=8)
+    settings = FitSettings(max_epochs=99, max_steps=20, **batches, lr=1e-3, augment=False)
+    fit = Fit(model.network, table, settings, lambda weights: {"val_loss": float(len(weights))}, processes)
+    list(fit.epochs())
+    if processes.leads:
+        print(json.dumps([value for _, value in fit.progress.curves["train/loss"]]))
+"""
+
+
+def test_two_processes_have_the_loss_curve_of_one(table: FrameTable, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TWO_PROCESSES)
+    data = str(table.episodes[0].path.parent.parent)
+
+    def curve(*launcher: str) -> np.ndarray:
+        command = [sys.executable, *launcher, str(script), data]
+        out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+        return np.array(json.loads(out.strip().splitlines()[-1]))
+
+    one = curve()
+    two = curve("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    assert len(one) == len(two) == 20
+    assert np.abs(two / one - 1).max() < 0.02
