@@ -1,0 +1,96 @@
+"""Stage 2 from the command line: from a directory of episodes to a checkpoint that says how far it can be trusted."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.cli import main
+from rewardlab.data import read_episodes
+from rewardlab.rewards import load_reward_model
+
+SMALL = [
+    "reward.model.width=8",
+    "reward.model.hidden_dim=16",
+    "reward.model.image_size=[3,32,32]",
+    "runner.max_epochs=2",
+    "actor.optim.lr=0.003",
+]
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("episodes") / "data"
+    main(["collect", "tabletop_pickcube", "--episodes", "12", "--out", str(out), "env.train.image_size=[3,32,32]"])
+    return out
+
+
+def train(data: Path, out: Path, *overrides: str) -> int:
+    return main(["train-reward", "--data", str(data), *SMALL, f"runner.logger.log_path={out}", *overrides])
+
+
+@pytest.fixture(scope="module")
+def run(episodes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "model"
+    assert train(episodes, out) == 0
+    return out
+
+
+def test_the_checkpoint_explains_itself(run: Path) -> None:
+    best = run / "checkpoints" / "best_model"
+    config = json.loads((best / "config.json").read_text())
+    model = load_reward_model(best)
+    assert model.threshold == config["threshold"] == config["metrics"]["threshold"]
+    assert config["metrics"]["target_fpr"] == 0.01
+    assert any("too few" in text or "too little" in text or "promise" in text for text in config["metrics"]["warnings"])
+    assert "threshold" in (best / "README.md").read_text()
+
+
+def test_the_report_is_one_file_with_pictures(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    assert page.count("data:image/png;base64,") >= 4
+    assert "tabletop/PickCube" in page
+    assert list(run.glob("events.out.tfevents.*"))
+
+
+def test_the_model_scores_frames_as_in_training(run: Path, episodes: Path) -> None:
+    model = load_reward_model(run / "checkpoints" / "best_model")
+    episode = read_episodes(episodes)[0]
+    frames = episode.load().columns["observation.images.base_camera"]
+    together = model.probabilities({"base_camera": frames})
+    alone = [float(model.probabilities({"base_camera": frames[t : t + 1]})) for t in range(3)]
+    assert together[:3].tolist() == alone
+
+
+def test_a_run_is_not_overwritten_and_can_be_continued(
+    run: Path, episodes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run / "checkpoints" / "best_model" / "model.safetensors").read_bytes()
+    assert train(episodes, run) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (run / "checkpoints" / "best_model" / "model.safetensors").read_bytes() == before
+    last = run / "checkpoints" / "last"
+    assert train(episodes, run, f"runner.resume_dir={last}", "runner.max_epochs=3") == 0
+    assert json.loads((last / "config.json").read_text())["progress"]["epoch"] == 3
+
+
+@pytest.mark.parametrize("format", ["pickle", "npy"])
+def test_other_formats_train_the_same_model(episodes: Path, tmp_path: Path, format: str) -> None:
+    main(["data", "convert", str(episodes), str(tmp_path / "converted"), "--format", format])
+    assert train(tmp_path / "converted", tmp_path / "model", "runner.max_epochs=1") == 0
+    assert (tmp_path / "model" / "checkpoints" / "best_model" / "model.safetensors").is_file()
+
+
+def test_both_networks_can_be_trained(episodes: Path, tmp_path: Path) -> None:
+    assert train(episodes, tmp_path, "runner.max_epochs=1", "reward.model.model_type=binary_classifier") == 0
+    model = load_reward_model(tmp_path / "checkpoints" / "best_model")
+    assert type(model).__name__ == "BinaryRewardClassifier"
+    assert np.isfinite(model.threshold)
+
+
+def test_data_without_success_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    main(["collect", "tabletop_pickcube", "--episodes", "3", "--policy", "random", "--out", str(data)])
+    assert train(data, tmp_path / "model") == 2
+    assert "no frame is labelled success" in capsys.readouterr().err
