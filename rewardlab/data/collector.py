@@ -11,6 +11,7 @@ import numpy as np
 from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, check_finite, check_forms
 from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
 from rewardlab.errors import DataError
+from rewardlab.keys import IMAGES
 
 
 @dataclass
@@ -34,20 +35,26 @@ class EpisodeBuffer:
     task: str
     policy: str
     seed: int | None
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    expected_length: int
+    rows: list[tuple[Any, ...]] = field(default_factory=list)  # small columns; stacked when the episode ends
+    frames: Columns = field(default_factory=dict)  # pictures, one after the other where they will be written from
+
+    def put_frame(self, name: str, frame: Array) -> None:
+        """Copy the frame of the coming row into its place."""
+        t = len(self.rows)
+        frames = self.frames.get(name)
+        if frames is None:
+            frames = self.frames[name] = np.empty((self.expected_length, *frame.shape), frame.dtype)
+        elif t == len(frames):
+            frames = self.frames[name] = np.concatenate([frames, np.empty_like(frames)])
+        frames[t] = frame
 
     def build(self, dtypes: dict[str, np.dtype[Any]], success: bool) -> Episode:
-        """Stack the rows; called in the writer's thread."""
+        """The finished episode; called in the writer's thread."""
         values = zip(dtypes.items(), zip(*self.rows, strict=True), strict=True)
-        columns = {name: _stack(column, dtype) for (name, dtype), column in values}
+        columns = {name: np.array(column, dtype=dtype) for (name, dtype), column in values}
+        columns |= {name: frames[: len(self.rows)] for name, frames in self.frames.items()}
         return Episode.from_columns(columns, task=self.task, seed=self.seed, policy=self.policy, success=success)
-
-
-def _stack(values: Sequence[Any], dtype: np.dtype[Any]) -> Array:
-    if not isinstance(values[0], np.ndarray):
-        return np.array(values, dtype=dtype)
-    # np.stack lets go of the GIL once a row, and the environments that are stepping have to win it back each time.
-    return np.frombuffer(bytearray().join(values), dtype).reshape(len(values), *values[0].shape)
 
 
 class EpisodeCollector:
@@ -72,6 +79,7 @@ class EpisodeCollector:
         self.task = task
         self.policy = policy
         self.seed: int | None = None
+        self._longest = 16  # rows of the longest episode so far: room for as many is set aside for the next
         # Environments with one time limit end together: room for one episode each lets stepping go on meanwhile.
         self._background = BackgroundWriter(writer, capacity=max(8, num_envs))
         self._buffers: list[EpisodeBuffer | None] = [None] * num_envs
@@ -106,7 +114,7 @@ class EpisodeCollector:
     def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Open a new episode in each environment with its reset frame; an unfinished one there is dropped."""
         for env in env_ids:
-            self._buffers[env] = EpisodeBuffer(self.task, self.policy, self.seed)
+            self._buffers[env] = EpisodeBuffer(self.task, self.policy, self.seed, self._longest)
         self.add(env_ids, columns)
 
     def add(self, env_ids: Sequence[int], columns: Columns) -> None:
@@ -115,13 +123,18 @@ class EpisodeCollector:
             return
         self._check(env_ids, columns)
         # Rows are copied: environments reuse their arrays, and a view would keep the whole batch in memory.
-        values = [
-            column.tolist() if column.ndim == 1 else [row.copy() for row in column] for column in columns.values()
+        pictures = {name: column for name, column in columns.items() if name.startswith(IMAGES)}
+        numbers = [
+            column.tolist() if column.ndim == 1 else [row.copy() for row in column]
+            for name, column in columns.items()
+            if name not in pictures
         ]
-        for env, row in zip(env_ids, zip(*values, strict=True), strict=True):
+        for index, (env, row) in enumerate(zip(env_ids, zip(*numbers, strict=True), strict=True)):
             buffer = self._buffers[env]
             if buffer is None:
                 raise DataError(f"env {env}: a step arrived, but no episode was begun; reset the environment first")
+            for name, frames in pictures.items():
+                buffer.put_frame(name, frames[index])
             buffer.rows.append(row)
 
     def end(self, env_ids: Iterable[int], success: Array | None = None) -> None:
@@ -129,12 +142,13 @@ class EpisodeCollector:
 
         Blocks while the queue of the writer is full.
         """
-        label = list(self._columns).index("success") if self._columns else 0
-        dtypes = {name: dtype for name, (dtype, _) in self._columns.items()}
+        dtypes = {name: dtype for name, (dtype, _) in self._columns.items() if not name.startswith(IMAGES)}
+        label = list(dtypes).index("success") if dtypes else 0
         for env in env_ids:
             buffer, self._buffers[env] = self._buffers[env], None
             if buffer is None or not buffer.rows:
                 continue
+            self._longest = max(self._longest, len(buffer.rows))
             if self._left is not None:
                 if self._left[env] == 0:
                     continue

@@ -132,7 +132,7 @@ class SuccessClassifier(BaseRewardModel):
         """Raise if weights that were promised to the model have not been read yet."""
 
     def estimate(self, data: Any) -> Any:
-        return with_rewards(data, self.probabilities(data).flatten())
+        return with_rewards(data, self.probabilities(data))
 
     def collect_data(self, data: Any) -> None:
         """Add frames with their `success` labels."""

@@ -73,6 +73,8 @@ def load_reward_model(
     if "type" in given:
         given["model_type"] = given.pop("type")
     config = stored.config or infer_config(stored.weights, given, stored.source)
+    if config["model_type"] not in REWARD_MODELS:
+        raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
     cls = REWARD_MODELS[config["model_type"]]
     if not issubclass(cls, SuccessClassifier):
         raise DataError(f"{path}: holds a '{config['model_type']}', expected a success classifier")

@@ -113,3 +113,15 @@ def test_a_step_before_any_reset_says_so(tmp_path):
     collector = EpisodeCollector(EpisodeWriter(tmp_path), 1)
     with pytest.raises(DataError, match="reset the environment first"):
         collector.add([0], rows([1]))
+
+
+def test_an_episode_longer_than_any_before_keeps_every_frame(tmp_path):
+    with EpisodeCollector(EpisodeWriter(tmp_path), 1) as collector:
+        for length in (3, 100):
+            collector.begin([0], rows([0]))
+            for t in range(1, length):
+                collector.add([0], rows([t]))
+            collector.end([0])
+    for stored, length in zip(read_episodes(tmp_path), (3, 100), strict=True):
+        frames = stored.load().columns["observation.images.base_camera"]
+        assert frames[:, 0, 0, 0].tolist() == list(range(length))

@@ -78,6 +78,8 @@ def test_estimate_changes_neither_its_input_nor_the_model(model: SuccessClassifi
     assert torch.equal(estimated["env_reward"], before["reward"])
     assert torch.equal(estimated["reward"], model.probabilities(batch))
     assert torch.equal(model.estimate(estimated)["env_reward"], before["reward"])
+    rollout = make_batch(6).reshape(2, 3)
+    assert torch.equal(model.estimate(rollout)["reward"], model.probabilities(make_batch(6)).reshape(2, 3))
     estimated["env_reward"] += 1
     assert torch.equal(batch["reward"], before["reward"])
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

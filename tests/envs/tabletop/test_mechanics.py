@@ -94,7 +94,7 @@ def test_pick_cube_needs_the_goal_and_a_still_gripper() -> None:
     task, world = table()
     world.object[0] = world.goal[0]
     assert task.success(world)[0]
-    world.grip_velocity[0] = [0.025, 0, 0]
+    world.grip_velocity[0] = [0.03, 0.03, 0]
     assert not task.success(world)[0]
     world.grip_velocity[0] = 0
     world.object[0] += [0, 0, task.tolerance + 0.001]
