@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/scoring.py
 
-Both see the same uint8 frames and include preprocessing. Rounds alternate, and the ratio is the median over rounds. Other
-programs on the machine still distort it, threads waiting for each other most of all: mind the load in the title.
+Both see the same uint8 frames and include preprocessing. Rounds alternate, and the ratio is the median over rounds.
+Other programs still distort it, two threads waiting for each other most of all: mind the load in the title.
 """
 
 import os

@@ -5,7 +5,9 @@ Commands import what they need when they run, so that `rewardlab --help` answers
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -38,13 +40,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):  # schedulers and closed terminals: as for Ctrl-C, finish files
+            signal.signal(number, stop)
     try:
         return arguments.handler(arguments) or 0
     except RewardlabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted: everything that was finished is on disk", file=sys.stderr)
+        print("\ninterrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -32,7 +32,8 @@ def _info(arguments: argparse.Namespace) -> int:
     summary = summarize(arguments.path)
 
     def listed(counts: Counter[str]) -> str:
-        return ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
+        text = ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
+        return "".join(c if c.isprintable() else "?" for c in text)  # names come from files: no terminal codes
 
     def counted(name: str, success: int, failure: int) -> str:
         return f"  {name:8}   {success + failure:>9,}   success {success:,}   failure {failure:,}"

@@ -52,9 +52,20 @@ def write_new(
         _write(temporary, pieces, durable)
         while (elsewhere is not None and (elsewhere / target.name).exists()) or not _publish(temporary, target):
             target = next(candidates)
+        if durable:
+            _sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def _sync_directory(directory: Path) -> None:
+    """A name survives a power cut only when its directory is on the disk too."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> None:
@@ -62,7 +73,7 @@ def _write(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> N
     # longer to win it back than the call takes.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        waiting = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+        waiting = [memoryview(piece).cast("B") for piece in pieces if memoryview(piece).nbytes]
         while waiting:
             written = os.writev(descriptor, waiting)
             while waiting and written >= len(waiting[0]):

@@ -114,6 +114,9 @@ class EpisodeCollector:
     def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Open a new episode in each environment with its reset frame; an unfinished one there is dropped."""
         for env in env_ids:
+            self._buffers[env] = None
+        self._check(env_ids, columns)
+        for env in env_ids:
             self._buffers[env] = EpisodeBuffer(self.task, self.policy, self.seed, self._longest)
         self.add(env_ids, columns)
 
@@ -122,6 +125,7 @@ class EpisodeCollector:
         if len(env_ids) == 0:
             return
         self._check(env_ids, columns)
+        columns = {name: columns[name] for name in self._columns}  # rows go by position
         # Rows are copied: environments reuse their arrays, and a view would keep the whole batch in memory.
         pictures = {name: column for name, column in columns.items() if name.startswith(IMAGES)}
         numbers = [
@@ -144,8 +148,11 @@ class EpisodeCollector:
         """
         dtypes = {name: dtype for name, (dtype, _) in self._columns.items() if not name.startswith(IMAGES)}
         label = list(dtypes).index("success") if dtypes else 0
-        for env in env_ids:
-            buffer, self._buffers[env] = self._buffers[env], None
+        ended = []
+        for env in env_ids:  # all of them first: an error below must not leave an ended episode open
+            ended.append((env, self._buffers[env]))
+            self._buffers[env] = None
+        for env, buffer in ended:
             if buffer is None or not buffer.rows:
                 continue
             self._longest = max(self._longest, len(buffer.rows))

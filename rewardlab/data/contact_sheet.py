@@ -90,13 +90,14 @@ def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
 
 
 def _save(sheet: Image.Image, target: Path) -> Path:
-    temporary = temporary_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(temporary, format="png")
-        temporary.replace(target)
-    except OSError as error:
-        raise DataError(f"could not write {target}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        temporary = temporary_path(target)
+        try:
+            sheet.save(temporary, format="png")
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"could not write {target}: {error}") from error
     return target

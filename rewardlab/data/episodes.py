@@ -142,6 +142,11 @@ def check_episode(episode: Episode) -> None:
     found = len(episode.columns["success"])
     if found != episode.facts.length:
         raise DataError(f"the facts say {episode.facts.length} frames, the columns have {found}")
+    facts = Episode.from_columns(episode.columns, success=episode.facts.success).facts
+    for name in ("success", "success_at_end", "cameras"):
+        told, seen = getattr(episode.facts, name), getattr(facts, name)
+        if told != seen:
+            raise DataError(f"the facts say {name} = {told}, the columns say {seen}")
 
 
 def check_columns(columns: Columns) -> None:

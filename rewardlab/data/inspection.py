@@ -73,7 +73,10 @@ def verify(path: str | Path) -> list[Problem]:
     if Path(path).is_dir():
         for file in walk_files(Path(path)):
             if process := leftover_of(file):
-                text = f"half-written by process {process}, which is gone; never part of the data, safe to delete"
+                text = (
+                    f"half-written by process {process}, which does not run here; not part of the data. Delete it, "
+                    "unless a collector on another machine is writing it"
+                )
                 problems.append(Problem(file, text))
     return problems
 

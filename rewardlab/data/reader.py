@@ -94,7 +94,8 @@ def walk_files(directory: Path) -> Iterator[Path]:
     """All files below, except in hidden directories."""
     for folder, subfolders, names in os.walk(directory):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        yield from (Path(folder, name) for name in names)
+        # Regular files only: reading a pipe or a device never ends.
+        yield from (path for name in names if (path := Path(folder, name)).is_file())
 
 
 def _suffixes() -> str:

@@ -75,20 +75,24 @@ class RewardDataCollector:
             return
         ids = np.arange(count)
         success = _per_env(_get(env_output, "success_frame"), count)[:, -1] >= 0.5
-        done = (_per_env(_get(env_output, "dones"), count) > 0).any(axis=1) | np.asarray(is_last_step, dtype=bool)
+        dones = np.asarray((_per_env(_get(env_output, "dones"), count) > 0).any(axis=1))
+        done = dones | np.asarray(is_last_step, dtype=bool)
         self._success_once = np.asarray((_per_env((env_info or {}).get("success_once"), count) > 0).any(axis=1))
         final_obs = _get(env_output, "final_obs")
         ended = ids[done]
+        # Only these have been reset; `is_last_step` ends the others where they stand.
+        reset = ids[dones] if final_obs is not None else ids[:0]
         last = frames
-        if final_obs is not None and len(ended):
+        if len(reset):
             last = {name: array.copy() for name, array in frames.items()}
-            for name, array in self._images(final_obs, ended).items():
-                last[name][ended] = array
+            for name, array in self._images(final_obs, reset).items():
+                last[name][reset] = array
         self._arrive(ids, {**last, "success": success})
         collector.end(ended.tolist(), self._success_once)
-        if final_obs is not None and len(ended) and not collector.full:
-            opening: Columns = {name: array[ended] for name, array in frames.items()}
-            collector.begin(ended.tolist(), {**opening, "success": np.zeros(len(ended), dtype=bool)})
+        self._success_once[ended] = False
+        if len(reset) and not collector.full:
+            opening: Columns = {name: array[reset] for name, array in frames.items()}
+            collector.begin(reset.tolist(), {**opening, "success": np.zeros(len(reset), dtype=bool)})
         if np.any(is_last_step):
             collector.flush()
 
@@ -96,6 +100,9 @@ class RewardDataCollector:
         """End the trajectory of one environment, or of all, here and now; on disk when this returns."""
         if self._collector is None:
             return
+        known = len(self._collector.running())
+        if env_idx is not None and not 0 <= env_idx < known:
+            raise DataError(f"no environment {env_idx}; there are {known}")
         envs = np.flatnonzero(self._collector.running()) if env_idx is None else [env_idx]
         self._collector.end([int(env) for env in envs], self._success_once)
         self._collector.flush()

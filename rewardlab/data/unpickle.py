@@ -8,8 +8,9 @@ here that checks its arguments.
 import io
 import math
 import pickle
+import struct
 from collections.abc import Callable
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, ClassVar, NoReturn
 
 import numpy as np
 
@@ -37,7 +38,11 @@ class _RefusedError(Exception):
 
 
 # The unpickler written in Python: in the one in C, a single flipped bit in an index of its memo takes all memory.
-class _PlainUnpickler(pickle._Unpickler):
+# Its methods are not in the type stubs.
+_PythonUnpickler: Any = pickle._Unpickler
+
+
+class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def find_class(self, module: str, name: str) -> Any:
         # Names of NumPy 1.x, and of Python 2, which protocols up to 2 use to this day.
         module = module.replace("numpy.core.", "numpy._core.").replace("__builtin__", "builtins")
@@ -46,8 +51,56 @@ class _PlainUnpickler(pickle._Unpickler):
         except KeyError:
             raise _RefusedError(f"'{module}.{name}'") from None
 
+    def load_bytearray8(self) -> None:
+        (length,) = struct.unpack("<Q", self.read(8))
+        data = self.read(length)  # the base class sets memory aside by a length that the file only claims
+        if len(data) < length:
+            raise EOFError("a bytearray that is cut short")
+        self.append(bytearray(data))
+
+    def load_setitem(self) -> None:
+        _check_key(self.stack[-2])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        for key in self.stack[::2]:
+            _check_key(key)
+        super().load_setitems()
+
+    def load_dict(self) -> None:
+        for key in self.stack[::2]:
+            _check_key(key)
+        super().load_dict()
+
+    def load_additems(self) -> None:
+        for item in self.stack:
+            _check_key(item)
+        super().load_additems()
+
+    def load_frozenset(self) -> None:
+        for item in self.stack:
+            _check_key(item)
+        super().load_frozenset()
+
+    # The table by which the base class finds its methods names its own.
+    dispatch: ClassVar[dict[int, Any]] = {
+        **_PythonUnpickler.dispatch,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        pickle.DICT[0]: load_dict,
+        pickle.ADDITEMS[0]: load_additems,
+        pickle.FROZENSET[0]: load_frozenset,
+    }
+
     def persistent_load(self, pid: Any) -> NoReturn:
         raise _RefusedError("a reference to something outside the file")
+
+
+def _check_key(key: object) -> None:
+    """Keys and members are hashed, and hashing a deeply nested tuple ends the process, not just the reading."""
+    if not isinstance(key, (str, int, float, bytes, bool, type(None))):
+        raise _RefusedError(f"a {type(key).__name__} as a key")
 
 
 class _Function:
@@ -107,6 +160,8 @@ def _reconstruct(*_: object) -> _PlainArray:
 
 
 def _from_buffer(data: Any, dtype: _Dtype, shape: Any, order: str) -> _PlainArray:
+    if not isinstance(data, (bytes, bytearray)):  # bytes(n) would take n bytes of memory
+        raise TypeError("array data that is no bytes")
     flat = np.frombuffer(bytes(data), dtype=dtype.dtype)  # NumPy itself refuses objects here
     return flat.reshape(_checked_shape(shape), order="F" if order == "F" else "C").copy(order="K").view(_PlainArray)
 
@@ -119,6 +174,12 @@ def _bytearray(data: object = b"") -> bytearray:
     if not isinstance(data, bytes):  # bytearray(n) would take n bytes of memory
         raise TypeError("a bytearray without bytes")
     return bytearray(data)
+
+
+def _set(items: Any) -> set[Any]:
+    for item in items:
+        _check_key(item)
+    return set(items)
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -136,7 +197,9 @@ def _torch_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tupl
 
     flat = torch.empty(0, dtype=storage.dtype).set_(storage)
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if math.prod(size) and not (0 <= offset <= last < flat.numel() and min(stride, default=0) >= 0):
+    fits = 0 <= offset <= last < flat.numel() and min(stride, default=0) >= 0
+    count = math.prod(int(n) for n in size)
+    if count > flat.numel() or (count and not fits):  # stride 0 would repeat it without end
         raise ValueError("a tensor outside its storage")
     tensor = flat.as_strided(size, stride, offset)
     if tensor.dtype == torch.bfloat16:
@@ -145,10 +208,10 @@ def _torch_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tupl
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("builtins", "set"): _Function(set),
-    ("builtins", "frozenset"): _Function(frozenset),
+    ("builtins", "set"): _Function(lambda items=(): _set(items)),
+    ("builtins", "frozenset"): _Function(lambda items=(): frozenset(_set(items))),
     ("builtins", "bytearray"): _Function(_bytearray),
-    ("collections", "OrderedDict"): _Function(dict),
+    ("collections", "OrderedDict"): _Function(lambda: {}),
     ("_codecs", "encode"): _Function(_encode),
     ("numpy", "ndarray"): "numpy.ndarray",
     ("numpy", "dtype"): _Function(lambda spec, *_: _Dtype(spec)),

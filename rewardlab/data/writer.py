@@ -112,8 +112,7 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
 
     def submit(self, build: Callable[[], Episode]) -> None:
-        """Queue an episode; `build` runs in the thread."""
-        self._raise_pending()
+        """Queue an episode; `build` runs in the thread. An earlier error is raised when this one is safely queued."""
         if self._thread is None:
             # A daemon, because Python waits for other threads before it runs the exit function that would end this one.
             self._thread = threading.Thread(target=self._run, name="episode-writer", daemon=True)
@@ -121,6 +120,7 @@ class BackgroundWriter:
             atexit.register(self.close)
         self._slots.acquire()
         self._queue.put(build)
+        self._raise_pending()
 
     def flush(self) -> None:
         """Wait until everything submitted so far is on disk."""

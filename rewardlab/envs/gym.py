@@ -40,11 +40,15 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
         env = gymnasium.make(cfg.id, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise ConfigError(unknown_name("environment", cfg.id, gymnasium.registry)) from error
-    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"environment '{cfg.id}': {error}") from error
     except TypeError as error:
         raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
-    if not isinstance(env.observation_space, spaces.Box):
+    space = env.observation_space
+    has_images = isinstance(space, spaces.Dict) and "images" in space.spaces
+    if not isinstance(space, spaces.Box) and not has_images:
         env = gymnasium.wrappers.FlattenObservation(env)
     return RenderedObservation(env, cfg) if needs_pictures else env
 

@@ -49,6 +49,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self.image_size = image_size
         # An environment that does not say resets at the next step: Gymnasium's own default.
         self._autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if not isinstance(self._autoreset, AutoresetMode):
+            raise DataError(f"metadata['autoreset_mode'] is {self._autoreset!r}; expected a gymnasium AutoresetMode")
         self._labelled = False
         self._render = getattr(env.unwrapped, "render_cameras", None)
         spec = env.spec
@@ -88,7 +90,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         if not self.full:
             if seed is not None:
-                self._collector.seed = seed if isinstance(seed, int) else None
+                self._collector.seed = int(seed) if isinstance(seed, (int, np.integer)) else None
             self._begin(np.arange(self.num_envs) if mask is None else np.flatnonzero(mask), self._observe(obs), infos)
         return obs, infos
 
@@ -122,6 +124,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         done = arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
         observed = self._observe(obs)
+        if self._autoreset != AutoresetMode.SAME_STEP and infos.get("final_obs") is not None:
+            raise DataError(
+                "infos has 'final_obs', so the environment resets in the same step, but its metadata do not say so: "
+                "set metadata['autoreset_mode'] to AutoresetMode.SAME_STEP, or last frames would be lost"
+            )
         nowhere = np.zeros_like(done)
         # Where `obs` is not the last frame of an episode that ended, and where it is the first of a new one.
         replaced, opening = {
@@ -196,6 +203,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _state(self, obs: Any) -> Columns:
         state = obs.get("state") if isinstance(obs, Mapping) else obs
+        if state is None and not self.cameras:
+            raise DataError(f"observations have {', '.join(map(str, obs))}; expected 'state', as there are no cameras")
         if state is None or _is_image(state):
             return {}
         array = to_numpy(state)

@@ -1,12 +1,13 @@
 """A fast copy of a classifier for scoring, whose answer for a frame does not depend on the frames scored with it.
 
-Measured here (benchmarks/scoring.py): folding batch norm into the convolutions and keeping weights and feature maps in
-oneDNN's own blocked layout is about 1.45 times as fast as the plain network. TorchScript does the same a little faster,
-but is deprecated and keeps the memory of every copy ever made.
+Batch norm is folded into the convolutions, and weights and feature maps stay in oneDNN's own blocked layout. That pays
+from a few dozen frames on and costs a little for a single one (benchmarks/scoring.py). TorchScript does the same slightly
+faster, but is deprecated and keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18 weights.
 """
 
 import copy
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from rewardlab.models.classifiers import ImageClassifier
 from rewardlab.models.images import Images
 
-# Frames computed at once: fastest here from 16 up, and a multiple of every SIMD width (see `success_probability`).
-CHUNK = 32
+CHUNK = 64  # frames through the encoder at once: larger ones fall out of the cache, smaller ones have threads wait
+ROWS = 32  # rows through the head at once, always; a multiple of every SIMD width
 
 
 class InferenceNetwork:
@@ -44,28 +45,33 @@ class InferenceNetwork:
         return torch.cat(chunks) if chunks else torch.empty(0, device=self.device)
 
     def _chunk(self, pixels: Tensor) -> Tensor:
-        # Matrix products and tanh round differently for another number of rows, hence always CHUNK of them.
-        return self.head(_padded(self._maps(pixels)).contiguous())[: len(pixels)]
+        # Matrix products and tanh round differently for another number of rows.
+        return _in_full_rows(self.head, self._maps(pixels))[: len(pixels)]
 
     def _maps(self, pixels: Tensor) -> Tensor:
         if self.blocked:
             # oneDNN's blocked convolutions give one image the same bits in any batch, so a short chunk stays short.
             return self.encoder(pixels.flatten(0, 1).to_mkldnn()).to_dense().unflatten(0, pixels.shape[:2])
-        padded = _padded(pixels)
+        padded = _padded(pixels, CHUNK)
         flat = padded.flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
         return self.encoder(flat).float().unflatten(0, padded.shape[:2])
 
 
 def success_probability(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """sigmoid(logits [N] / temperature), where one logit has one probability whatever stands beside it."""
-    # The last numbers of a vector loop take another path through exp and may differ in the last bit; a full chunk has
-    # no last numbers.
-    chunks = [logits[start : start + CHUNK] for start in range(0, len(logits), CHUNK)]
-    return torch.cat([torch.sigmoid(_padded(chunk) / temperature)[: len(chunk)] for chunk in chunks] or [logits])
+    # The last numbers of a vector loop take another path through exp and may differ in the last bit; full rows have none.
+    return _in_full_rows(lambda rows: torch.sigmoid(rows / temperature), logits)
 
 
-def _padded(rows: Tensor) -> Tensor:
-    missing = CHUNK - len(rows)
+def _in_full_rows(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Apply `function` to ROWS rows at a time, the last ones filled up with zeros."""
+    parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
+    results = [function(_padded(part, ROWS).contiguous())[: len(part)] for part in parts]
+    return torch.cat(results) if results else rows
+
+
+def _padded(rows: Tensor, count: int) -> Tensor:
+    missing = count - len(rows)
     return functional.pad(rows, [0] * (2 * rows.ndim - 1) + [missing]) if missing else rows
 
 

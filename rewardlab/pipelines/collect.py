@@ -1,6 +1,7 @@
 """Stage 1: let a policy act, write every episode with its pictures and labels."""
 
 import dataclasses
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -62,9 +63,13 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
                 kept = _kept(env)
                 progress.update(bar, completed=sum(kept), success=kept[0], failure=kept[1])
     finally:
+        written = _episodes_in(plan) - before
         success, failure = _kept(env)
-        text = f"{success + failure} episodes ({success} success, {failure} failure) in {plan.save_dir}"
-        console.print(text, highlight=False, soft_wrap=True)
+        text = f"{written} episodes" + (
+            f" ({success} success, {failure} failure)" if written == sum(_kept(env)) else ""
+        )
+        places = ", ".join(dict.fromkeys(filter(None, (plan.success_dir, plan.failure_dir)))) or plan.save_dir
+        console.print(f"{text} in {places}", highlight=False, soft_wrap=True, markup=False)
     for outcome, count in env.counts.items():
         if count.target is not None and not count.full:
             warnings.warn(
@@ -83,8 +88,10 @@ def _make_directory(directory: str) -> None:
     """Now, so that a place that cannot be written to is known before hours of collecting."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
-        raise DataError(f"cannot make the directory {directory}: {error.strerror}") from error
+        raise DataError(f"cannot write to the directory {directory}: {error.strerror}") from error
 
 
 def _episodes_in(plan: CollectionConfig) -> int:

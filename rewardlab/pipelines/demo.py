@@ -20,9 +20,9 @@ def run(out: Path, *, seed: int) -> Path:
     cfg = load_config("tabletop_pickcube", [f"seed={seed}", text_override("data.collection.save_dir", str(episodes))])
     collect.run(cfg, console=console)
     sheet = draw_contact_sheet(episodes, out / "contact_sheet.png")
-    console.print(f"frames and labels: {sheet}", highlight=False, soft_wrap=True)
+    console.print(f"frames and labels: {sheet}", highlight=False, soft_wrap=True, markup=False)
     command = sys.argv[0] if Path(sys.argv[0]).name == "rewardlab" else "rewardlab"
-    console.print(f"look further: {command} data info {episodes}", highlight=False, soft_wrap=True)
+    console.print(f"look further: {command} data info {episodes}", highlight=False, soft_wrap=True, markup=False)
     return out
 
 

@@ -234,4 +234,4 @@ def _summarize(console: Console, figures: TrustFigures, best: Path, report: Path
     console.print(figures.sentence(), highlight=False)
     for warning in figures.warnings:
         console.print(f"[yellow]warning[/]: {warning}", highlight=False)
-    console.print(f"checkpoint: {best}\nreport: {report}", highlight=False, soft_wrap=True)
+    console.print(f"checkpoint: {best}\nreport: {report}", highlight=False, soft_wrap=True, markup=False)

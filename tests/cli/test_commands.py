@@ -91,7 +91,7 @@ def test_data_convert_verify_and_show(
         (["collect", "tabletop_pickcub"], "tabletop_pickcube"),
         (["collect", "tabletop_pickcube", "env.train.num_env=3"], "num_envs"),
         (["collect", "tabletop_pickcube", "data.collection.episodes=0"], "data.collection.episodes"),
-        (["collect", "tabletop_pickcube", "--out", "a_file/below"], "cannot make the directory a_file/below"),
+        (["collect", "tabletop_pickcube", "--out", "a_file/below"], "cannot write to the directory a_file/below"),
         (["collect", "tabletop_pickcube", "--policy", "exprt"], "Did you mean 'expert'"),
         (["collect", "tabletop_pickcube", "--format", "h5"], "safetensors"),
         (["data", "info", "no/such/place"], "no/such/place does not exist"),

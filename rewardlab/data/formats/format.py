@@ -69,6 +69,9 @@ def naming(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    # One odd file must not take down a look at ten thousand others.
+    except Exception as error:
+        raise DataError(f"{path} is damaged or not an episode ({type(error).__name__}: {error})") from error
 
 
 def no_camera(camera: str, columns: Columns | list[str]) -> DataError:

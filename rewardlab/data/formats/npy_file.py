@@ -44,7 +44,8 @@ class NpyFormat(EpisodeFormat):
         for key, frames in images.items():
             if to_numpy(frames).ndim != 4:
                 raise DataError(f"image '{key}' has shape {list(to_numpy(frames).shape)}; expected [T, C, H, W]")
-            columns[f"{IMAGES}{key}"] = to_uint8_hwc(frames, str(key))
+            # Always channels first here; guessing would turn pictures that are three pixels wide.
+            columns[f"{IMAGES}{key}"] = to_uint8_hwc(np.moveaxis(to_numpy(frames), 1, -1), str(key))
         return Episode.from_columns(columns, success=told_by_folder(path))
 
 

@@ -51,7 +51,8 @@ def _frames(episode: Episode) -> Iterator[dict[str, Any]]:
     states = columns.get(STATE, np.zeros((length, 0), np.float32))
     never = np.zeros(length, dtype=bool)
     at_end = np.arange(length) == length - 1
-    done = columns["terminated"] | columns["truncated"] if "terminated" in columns else at_end
+    ends = [columns[name] for name in ("terminated", "truncated") if name in columns]
+    done = np.logical_or.reduce(ends) if ends else at_end
     for t in range(length):
         yield {
             "obs": {**{key: frames[t] for key, frames in cameras.items()}, "states": states[t]},
@@ -124,6 +125,13 @@ def _as_bool(value: Any) -> bool:
 
 
 def _image_key(camera: str) -> str:
+    key = _key_for(camera)
+    if _camera_name(key) != camera or key == "states":
+        raise DataError(f"a camera named '{camera}' has no place in the pickle format; rename it <name>_camera")
+    return key
+
+
+def _key_for(camera: str) -> str:
     if camera == MAIN_CAMERA:
         return MAIN_IMAGES
     name = camera.removesuffix("_camera")

@@ -106,7 +106,7 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         if options and "reset_mask" in options and self._now is not None:
             ids = np.flatnonzero(options["reset_mask"])
         self._start(ids)
-        self._just_ended[:] = False
+        self._just_ended = np.zeros(self.num_envs, bool)  # a new array: the old one was handed out in infos
         return self._observe(self._everyone), self._facts(self.task.success(self._world))
 
     def step(self, actions: Floats) -> tuple[Observation, Floats, Bools, Bools, Info]:

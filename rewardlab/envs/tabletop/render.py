@@ -158,5 +158,5 @@ def _first_in_front(scene: Scene, view: View, order: NDArray[np.intp]) -> NDArra
     towards = view.eye - scene.ball
     direction = towards / np.sqrt(np.square(towards).sum(axis=1, keepdims=True))
     nearer = ((scene.centre - scene.ball[:, None]) * direction[:, None]).sum(axis=-1) > -BALL_RADIUS / 2
-    in_front = np.take_along_axis(nearer, order, axis=1)
+    in_front = np.take_along_axis(nearer & (scene.half > 0).all(axis=-1), order, axis=1)
     return np.where(in_front.any(axis=1), in_front.argmax(axis=1), in_front.shape[1])

@@ -11,11 +11,11 @@ from rewardlab.envs.tabletop.world import (
     Bools,
     Floats,
     World,
-    lift_gripper,
     move_gripper,
     move_object,
     push_by_fingers,
     rest_on_table,
+    shift_gripper,
     stop_object_at,
 )
 from rewardlab.registry import Registry
@@ -30,8 +30,8 @@ class Task(Protocol):
     def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
         """`n` fresh episodes; `scale` [n] multiplies the object's size."""
 
-    def stop_gripper(self, world: World) -> None:
-        """Keep the fingers out of what they cannot enter."""
+    def stop_gripper(self, world: World, before: Floats) -> None:
+        """Keep the gripper, which was at `before`, out of what it cannot enter."""
 
     def allowed(self, world: World, before: Floats) -> Floats:
         """Where the object's centre may be, given where it would go and where it was `before`."""
@@ -47,12 +47,14 @@ TASKS: Registry[type[Task]] = Registry("tabletop task")
 
 def advance(task: Task, world: World, action: Floats, rng: np.random.Generator, noise: float) -> None:
     """One step of the mechanics, in place."""
-    before = world.object.copy()
+    object_before, grip_before = world.object.copy(), world.grip.copy()
     move_gripper(world, action, rng, noise)
     move_object(world)
-    task.stop_gripper(world)
-    stop_object_at(world, task.allowed(world, before))
+    task.stop_gripper(world, grip_before)
+    stop_object_at(world, task.allowed(world, object_before))
+    object_before = world.object.copy()
     push_by_fingers(world)
+    stop_object_at(world, task.allowed(world, object_before))  # a push, too, ends where something solid begins
 
 
 # The state a policy sees: positions in metres, with the relative ones because they are what matters.
@@ -123,7 +125,7 @@ class PickCube:
         goal = rng.uniform([-0.10, -0.10, 0.12], [0.10, 0.10, 0.21], (n, 3))
         return _new_world(grip, False, cube, half, goal)
 
-    def stop_gripper(self, world: World) -> None:
+    def stop_gripper(self, world: World, before: Floats) -> None:
         """The workspace ends above the table; nothing else is in the way."""
 
     def allowed(self, world: World, before: Floats) -> Floats:
@@ -131,7 +133,7 @@ class PickCube:
 
     def success(self, world: World) -> Bools:
         placed = _distance(world.object, world.goal) <= self.tolerance
-        return placed & (np.sqrt(np.square(world.grip_velocity).sum(axis=1)) <= self.still)
+        return placed & world.held & (np.sqrt(np.square(world.grip_velocity).sum(axis=1)) <= self.still)
 
     def progress(self, world: World) -> Floats:
         reach = 1 - np.tanh(8 * _distance(world.grip, world.object))
@@ -164,10 +166,17 @@ class PegInsertion:
         grip = peg + np.array([0.0, 0.0, 0.020])
         return _new_world(grip, True, peg, half, goal)
 
-    def stop_gripper(self, world: World) -> None:
-        over = (np.abs(world.grip - world.goal)[:, :2] < self.block_half).all(axis=1)
+    def stop_gripper(self, world: World, before: Floats) -> None:
         lowest = self.block_top + FINGER_HALF[2] - FINGER_RISE
-        lift_gripper(world, np.where(over, np.maximum(lowest - world.grip[:, 2], 0), 0))
+        inside = self._over_block(world.grip, world.goal) & (world.grip[:, 2] < lowest)
+        from_above = before[:, 2] >= lowest - 1e-6
+        shift = np.zeros_like(world.grip)
+        shift[:, 2] = np.where(inside & from_above, lowest - world.grip[:, 2], 0)
+        shift[:, :2] = np.where((inside & ~from_above)[:, None], (before - world.grip)[:, :2], 0)
+        shift_gripper(world, shift)
+
+    def _over_block(self, position: Floats, goal: Floats) -> Bools:
+        return np.asarray((np.abs(position - goal)[:, :2] < self.block_half).all(axis=1))
 
     def allowed(self, world: World, before: Floats) -> Floats:
         allowed = rest_on_table(world)
@@ -196,10 +205,9 @@ class PegInsertion:
         return np.asarray((aside <= self.clearance + 1e-4).all(axis=1))
 
     def success(self, world: World) -> Bools:
-        seated: Bools = self._in_hole(world.object, world.goal) & (
-            world.object[:, 2] - world.object_half[:, 2] <= self.seated
-        )
-        return seated
+        bottom = world.object[:, 2] - world.object_half[:, 2]
+        seated = (bottom >= self.hole_floor - 1e-4) & (bottom <= self.seated)
+        return self._in_hole(world.object, world.goal) & seated
 
     def progress(self, world: World) -> Floats:
         aside = np.sqrt(np.square((world.object - world.goal)[:, :2]).sum(axis=1))

@@ -114,11 +114,11 @@ def stop_object_at(world: World, allowed: Floats) -> None:
     world.grip_velocity = world.grip_velocity + stopped
 
 
-def lift_gripper(world: World, height: Floats) -> None:
-    """Raise the gripper, and what it holds, out of something it came to stand in."""
-    world.grip[:, 2] += height
-    world.grip_velocity[:, 2] += height
-    world.object[:, 2] += np.where(world.held, height, 0)
+def shift_gripper(world: World, shift: Floats) -> None:
+    """Take the gripper, and what it holds, out of something it came to stand in."""
+    world.grip = world.grip + shift
+    world.grip_velocity = world.grip_velocity + shift
+    world.object = world.object + np.where(world.held[:, None], shift, 0)
 
 
 def push_by_fingers(world: World) -> None:

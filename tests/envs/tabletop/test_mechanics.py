@@ -93,6 +93,8 @@ def test_fingers_from_above_stop_on_the_cube() -> None:
 def test_pick_cube_needs_the_goal_and_a_still_gripper() -> None:
     task, world = table()
     world.object[0] = world.goal[0]
+    assert not task.success(world)[0]  # falling past it
+    world.held[0] = True
     assert task.success(world)[0]
     world.grip_velocity[0] = [0.03, 0.03, 0]
     assert not task.success(world)[0]
@@ -121,6 +123,30 @@ def test_a_peg_in_the_hole_cannot_move_sideways() -> None:
     run(task, world, DOWN, 12)
     run(task, world, np.float32([1, 1, 0, -1]), 5)
     assert np.abs(world.object - world.goal)[0, :2].max() <= task.clearance + 1e-6
+
+
+def test_a_free_peg_cannot_be_pushed_into_the_block() -> None:
+    task, world = peg_over(0.06)
+    goal = world.goal[0]
+    world.held[:], world.opening[:] = False, 0.08
+    world.object[0] = [goal[0] + 0.06, goal[1], 0.045]
+    world.grip[0] = [goal[0] + 0.085, goal[1] - 0.046, 0.07]
+    for _ in range(40):
+        run(task, world, np.float32([-0.3, 0, 0, 0]), 1)
+        assert not task.success(world)[0]
+        assert abs(world.object[0, 0] - goal[0]) >= task.block_half + world.object_half[0, 0] - 1e-4
+
+
+def test_a_low_gripper_is_stopped_by_the_side_of_the_block() -> None:
+    task, world = peg_over(0.1)
+    world.held[:] = False
+    world.object[0] = [0.15, 0.15, 0.045]
+    world.goal[0, :2] = 0
+    world.grip[0], world.grip_velocity[0] = (0.10, 0, 0.02), 0
+    for _ in range(10):
+        run(task, world, np.float32([-1, 0, 0, 0]), 1)
+        assert world.grip[0, 2] == pytest.approx(0.02)
+    assert world.grip[0, 0] >= task.block_half
 
 
 def test_a_peg_beside_the_block_cannot_enter_it_from_the_side() -> None:
