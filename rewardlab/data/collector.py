@@ -148,6 +148,7 @@ class EpisodeCollector:
         """
         dtypes = {name: dtype for name, (dtype, _) in self._columns.items() if not name.startswith(IMAGES)}
         label = list(dtypes).index("success") if dtypes else 0
+        failure: DataError | None = None
         ended = []
         for env in env_ids:  # all of them first: an error below must not leave an ended episode open
             ended.append((env, self._buffers[env]))
@@ -166,7 +167,12 @@ class EpisodeCollector:
             count.seen += 1
             if not count.full:
                 count.kept += 1
-                self._background.submit(partial(buffer.build, dtypes, told))
+                try:
+                    self._background.submit(partial(buffer.build, dtypes, told))
+                except DataError as error:  # of an earlier episode; the others of this step are still queued
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
     def flush(self) -> None:
         """Wait until every ended episode is on disk."""

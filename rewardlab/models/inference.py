@@ -1,8 +1,8 @@
 """A fast copy of a classifier for scoring, whose answer for a frame does not depend on the frames scored with it.
 
 Batch norm is folded into the convolutions, and weights and feature maps stay in oneDNN's own blocked layout. That pays
-from a few dozen frames on and costs a little for a single one (benchmarks/scoring.py). TorchScript does the same slightly
-faster, but is deprecated and keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18 weights.
+from a few dozen frames on and costs a little for a single one (benchmarks/scoring.py). TorchScript does the same
+slightly faster, but is deprecated and keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18 weights.
 """
 
 import copy
@@ -59,7 +59,7 @@ class InferenceNetwork:
 
 def success_probability(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """sigmoid(logits [N] / temperature), where one logit has one probability whatever stands beside it."""
-    # The last numbers of a vector loop take another path through exp and may differ in the last bit; full rows have none.
+    # The last numbers of a vector loop take another path through exp and may differ in the last bit: use full rows.
     return _in_full_rows(lambda rows: torch.sigmoid(rows / temperature), logits)
 
 

@@ -1,8 +1,13 @@
 """Stage 1: let a policy act, write every episode with its pictures and labels."""
 
 import dataclasses
+import fcntl
+import os
+import secrets
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +38,10 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
             "(other episodes are drawn then, so that none is written twice)"
         )
     _make_directory(plan.save_dir)
-    # What is there already moves the seeds on; and two streams, because a policy must not know the scene by its dice.
-    env_seed, policy_seed = np.random.SeedSequence([cfg.seed, before]).generate_state(2).tolist()
+    # What is there already moves the seeds on, or (append) the same episodes would come again; and there are two
+    # streams, because a policy must not know the scene by its dice.
+    fresh = secrets.randbits(64) if before else 0
+    env_seed, policy_seed = np.random.SeedSequence([cfg.seed, fresh]).generate_state(2).tolist()
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     env = DataCollectorWrapper(
@@ -53,7 +60,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
         task=env_cfg.id,
     )
     try:
-        with env, _progress(console) as progress:
+        with env, _alone_in(plan.save_dir), _progress(console) as progress:
             policy = make_policy(plan.policy, env, policy_seed)
             bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
             observation, _ = env.reset(seed=env_seed)
@@ -65,9 +72,9 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     finally:
         written = _episodes_in(plan) - before
         success, failure = _kept(env)
-        text = f"{written} episodes" + (
-            f" ({success} success, {failure} failure)" if written == sum(_kept(env)) else ""
-        )
+        text = f"{written} episodes"
+        if written == success + failure:  # else some could not be written, and an error says why
+            text += f" ({success} success, {failure} failure)"
         places = ", ".join(dict.fromkeys(filter(None, (plan.success_dir, plan.failure_dir)))) or plan.save_dir
         console.print(f"{text} in {places}", highlight=False, soft_wrap=True, markup=False)
     for outcome, count in env.counts.items():
@@ -78,6 +85,19 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
                 stacklevel=2,
             )
     return Path(plan.save_dir)
+
+
+@contextmanager
+def _alone_in(directory: str) -> Iterator[None]:
+    """Two collections with one seed would write the same episodes; whoever comes second is told."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise DataError(f"another collection is writing to {directory}; choose another directory, or wait") from None
+    finally:
+        os.close(descriptor)
 
 
 def _kept(env: DataCollectorWrapper) -> tuple[int, int]:

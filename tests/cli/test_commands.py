@@ -1,13 +1,17 @@
 """The commands as a user types them."""
 
+import fcntl
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rewardlab.cli import main
-from rewardlab.data import read_episodes
+from rewardlab.data import read_episodes, verify
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,31 @@ def test_collect_refuses_to_repeat_itself_and_appends_new_episodes(
     found = read_episodes(tmp_path)
     assert len(found) == 6
     assert len({episode.load().columns["observation.state"].tobytes() for episode in found}) == 6
+
+
+def test_two_collections_into_one_directory_do_not_write_the_same_episodes_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as the first one does
+    assert main(["collect", "tabletop_pickcube", "--episodes", "3", "--out", str(tmp_path)]) == 2
+    os.close(descriptor)
+    assert "another collection is writing" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_terminated_collection_leaves_whole_files_and_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rewardlab.cli", "collect", "tabletop_pickcube", "--episodes", "100000"]
+    with subprocess.Popen([*command, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True) as process:
+        while not list(tmp_path.rglob("*.safetensors")):
+            time.sleep(0.05)
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert verify(tmp_path) == []
+    assert len(read_episodes(tmp_path)) % 64 == 0  # 64 environments end together, and none of them is lost
 
 
 def test_data_info_counts(episodes: Path, capsys: pytest.CaptureFixture[str]) -> None:

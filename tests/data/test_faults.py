@@ -1,5 +1,7 @@
 """What real faults do: killed processes, full disks, two collectors at once, Ctrl-C, damaged files."""
 
+import dataclasses
+import errno
 import os
 import pickle
 import signal
@@ -11,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from rewardlab.data import FORMATS, EpisodeWriter, read_episodes, verify
+from rewardlab.data import FORMATS, Episode, EpisodeCollector, EpisodeWriter, read_episodes, summarize, verify
 from rewardlab.errors import DataError
 
 # Writes episodes of which every number is known: all of episode n in process p is (p, n).
@@ -240,3 +242,82 @@ def test_labels_of_another_length_than_the_frames(tmp_path, make_episode, name):
         message = "frame 4 has no 'main_images'"
     with pytest.raises(DataError, match=message):
         read_episodes(path)[0].labels()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"frames": [{"obs": {1: np.zeros((4, 4, 3), np.uint8)}, "success": True}], "success": True},
+        {"frames": [{"obs": {"states": [[1], [2, 3]]}, "success": True}], "success": True},
+        {"frames": [{"obs": {"states": np.zeros(2)}, "reward": np.zeros(2), "success": False}], "success": False},
+        {"frames": [{"obs": {"states": np.zeros(2)}, "success": np.zeros((2, 2))}], "success": False},
+    ],
+)
+def test_an_odd_file_is_named_and_the_others_are_still_counted(tmp_path, content):
+    path = EpisodeWriter(tmp_path, "pickle").write(tiny_episode())
+    odd = path.with_name("episode_000009.pkl")
+    odd.write_bytes(pickle.dumps(content))
+    summary = summarize(tmp_path)
+    assert summary.episodes == 1
+    assert [problem.path for problem in summary.damaged] == [odd]
+    assert [problem.path for problem in verify(tmp_path)] == [odd]
+
+
+def test_facts_that_contradict_the_columns_are_found(tmp_path):
+    episode = tiny_episode()
+    lying = dataclasses.replace(episode, facts=dataclasses.replace(episode.facts, success_at_end=True, success=True))
+    with pytest.raises(DataError, match="the facts say success_at_end = True, the columns say False"):
+        EpisodeWriter(tmp_path).write(lying)
+
+
+def test_a_pipe_among_the_episodes_is_passed_over(tmp_path):
+    EpisodeWriter(tmp_path).write(tiny_episode())
+    os.mkfifo(tmp_path / "failure" / "episode_000007.safetensors")
+    assert len(read_episodes(tmp_path)) == 1
+
+
+def test_after_a_failed_write_the_other_episodes_are_whole(tmp_path, monkeypatch):
+    writer = EpisodeWriter(tmp_path)
+    collector = EpisodeCollector(writer, 4)
+    failing = iter([True])
+    encode = type(writer.format).encode
+
+    def full_disk_once(self, episode):
+        if next(failing, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return encode(self, episode)
+
+    monkeypatch.setattr(type(writer.format), "encode", full_disk_once)
+    envs, errors = [0, 1, 2, 3], 0
+    for _ in range(3):
+        rows = {"success": np.zeros(4, bool)}
+        collector.begin(envs, rows)
+        for _ in range(5):
+            collector.add(envs, rows)
+        try:
+            collector.end(envs)
+        except DataError:
+            errors += 1
+        time.sleep(0.2)
+    try:
+        collector.close()
+    except DataError:
+        errors += 1
+    assert errors == 1
+    assert [episode.length for episode in read_episodes(tmp_path)] == [6] * 11
+
+
+def test_columns_in_another_order_stay_what_they_are(tmp_path):
+    with EpisodeCollector(EpisodeWriter(tmp_path), 1) as collector:
+        no, yes = np.zeros(1, bool), np.ones(1, bool)
+        collector.begin([0], {"success": no, "terminated": no, "truncated": yes})
+        collector.add([0], {"truncated": yes, "terminated": no, "success": no})
+        collector.end([0])
+    columns = read_episodes(tmp_path)[0].load().columns
+    assert columns["success"].tolist() == [False, False]
+    assert columns["truncated"].tolist() == [True, True]
+
+
+def tiny_episode():
+    columns = {"observation.state": np.zeros((3, 2), np.float32), "success": np.zeros(3, bool)}
+    return Episode.from_columns(columns)

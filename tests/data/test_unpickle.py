@@ -126,3 +126,16 @@ def test_crafted_arrays_are_refused(data):
     with pytest.raises(DataError):
         load(data)
     assert load(pickle.dumps(np.arange(3))).tolist() == [0, 1, 2]  # and the reader is unharmed
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"}" + b")" + b"\x85" * 200_000 + b"Ns.",  # a key of 200,000 tuples, one in the other: hashing it would crash
+        b"\x80\x04(" + b")" + b"\x85" * 200_000 + b"\x91.",  # the same in a frozenset
+        b"\x80\x05\x96" + (3_000_000_000).to_bytes(8, "little") + b".",  # a bytearray of 3 GB in 12 bytes
+    ],
+)
+def test_a_small_file_cannot_take_the_process_or_its_memory(content):
+    with pytest.raises(DataError):
+        unpickle.load(io.BytesIO(content), "hostile.pkl")

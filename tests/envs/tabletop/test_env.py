@@ -164,3 +164,12 @@ def test_policies_succeed_as_often_as_promised(task: str, policy_name: str, low:
     for _ in range(50):
         observation, _, _, _, infos = env.step(policy.act(observation))
     assert low <= infos["final_info"]["success_once"].mean() <= high
+
+
+def test_infos_of_a_step_stay_what_they_were() -> None:
+    env = TabletopVectorEnv("PickCube", 2, max_episode_steps=1)
+    env.reset(seed=0)
+    *_, infos = env.step(np.zeros((2, 4)))
+    env.reset(seed=1)
+    assert infos["_final_obs"].all()
+    assert infos["final_info"]["_success"].all()

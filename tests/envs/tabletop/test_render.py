@@ -88,3 +88,14 @@ def test_each_kind_of_randomisation_changes_the_picture() -> None:
             assert len(set(world.object_half[:, 0].tolist())) == 4
         else:
             assert not np.array_equal(plain.render_cameras()["base_camera"], varied.render_cameras()["base_camera"])
+
+
+def test_a_picture_does_not_depend_on_the_others_drawn_with_it() -> None:
+    env = TabletopVectorEnv("PickCube", 40, randomize=True)
+    env.reset(seed=11)
+    rng = np.random.default_rng(11)
+    for _ in range(8):
+        env.step(rng.uniform(-1, 1, (40, 4)))
+    together = env.render_cameras()["base_camera"]
+    alone = np.concatenate([env.render_cameras(env_ids=np.array([i]))["base_camera"] for i in range(40)])
+    assert np.array_equal(together, alone)
