@@ -16,7 +16,7 @@ from rewardlab.data import Episode, EpisodeWriter, read_episodes
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.wrappers import DataCollectorWrapper
 
-STEPS = 100  # two episodes an environment
+STEPS = 200  # four episodes an environment
 
 
 def seconds_of_a_round(num_envs: int, directory: Path | None) -> float:

@@ -37,6 +37,10 @@ def test_every_file_of_the_package_is_in_the_tree_of_the_readme() -> None:
         assert covered or file.name in tree, f"{file} is not in the README's tree"
 
 
+def test_no_figure_is_a_placeholder() -> None:
+    assert not re.search(r"\| [A-Z]{4,} \|", README)
+
+
 def test_make_targets_are_the_readmes() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):

@@ -1,8 +1,9 @@
 """A fast copy of a classifier for scoring, whose answer for a frame does not depend on the frames scored with it.
 
 Batch norm is folded into the convolutions, and weights and feature maps stay in oneDNN's own blocked layout. That pays
-from a few dozen frames on and costs a little for a single one (benchmarks/scoring.py). TorchScript does the same
-slightly faster, but is deprecated and keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18 weights.
+from a few dozen frames on; a single frame takes up to a third longer (benchmarks/scoring.py). TorchScript does the same
+slightly faster, but is deprecated and keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18
+weights.
 """
 
 import copy
