@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rewardlab.errors import DataError
+
 _LEFTOVER = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
 _FIRST_TOKEN = secrets.randbits(32)  # machines that share a directory may share process ids
 _counter = itertools.count()
@@ -56,6 +58,21 @@ def write_new(
             _sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+    return target
+
+
+def replace_file(target: Path, content: bytes) -> Path:
+    """Write a file that people open, in place of an earlier one: either the old or the new one is there, whole."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = temporary_path(target)
+        try:
+            _write(temporary, [content], durable=True)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"could not write {target}: {getattr(error, 'strerror', None) or error}") from error
     return target
 
 

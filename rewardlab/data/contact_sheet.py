@@ -1,12 +1,13 @@
 """A picture of a data set: one row per episode, each frame with its own label."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from rewardlab.data.atomic import temporary_path
+from rewardlab.data.atomic import replace_file
 from rewardlab.data.reader import EpisodeSet, StoredEpisode, read_episodes
 from rewardlab.errors import DataError
 
@@ -33,7 +34,9 @@ def draw_contact_sheet(
     for row in rows:
         sheet.paste(row, (GAP, top))
         top += row.height + GAP
-    return _save(sheet, Path(out_png))
+    encoded = io.BytesIO()
+    sheet.save(encoded, format="png")
+    return replace_file(Path(out_png), encoded.getvalue())
 
 
 def _choose(everything: EpisodeSet, count: int) -> list[StoredEpisode]:
@@ -87,17 +90,3 @@ def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool) -> Image.Ima
 
 def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
     return ImageFont.load_default(size)
-
-
-def _save(sheet: Image.Image, target: Path) -> Path:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_path(target)
-        try:
-            sheet.save(temporary, format="png")
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        raise DataError(f"could not write {target}: {error}") from error
-    return target

@@ -78,18 +78,7 @@ class Episode:
     ) -> "Episode":
         """Check the columns and work out the facts; `success=True` makes it a success whatever the frames say."""
         check_columns(columns)
-        labels = columns["success"]
-        cameras = {name.removeprefix(IMAGES): a.shape[1:3] for name, a in columns.items() if name.startswith(IMAGES)}
-        facts = EpisodeFacts(
-            length=len(labels),
-            success=bool(labels.any()) or success,
-            success_at_end=bool(labels[-1]),
-            task=task,
-            seed=seed,
-            policy=policy,
-            cameras=cameras,
-        )
-        return cls(columns, facts)
+        return cls(columns, EpisodeFacts(**_facts_in(columns, success), task=task, seed=seed, policy=policy))
 
     @classmethod
     def from_steps(
@@ -136,15 +125,25 @@ def _nested_key(name: str) -> tuple[str, ...]:
     return tuple(name.split("."))
 
 
+def _facts_in(columns: Columns, success: bool) -> dict[str, Any]:
+    """The facts that the columns themselves show; `success` is what the environment said of the whole."""
+    labels = columns["success"]
+    return {
+        "length": len(labels),
+        "success": bool(labels.any()) or success,
+        "success_at_end": bool(labels[-1]),
+        "cameras": {name.removeprefix(IMAGES): a.shape[1:3] for name, a in columns.items() if name.startswith(IMAGES)},
+    }
+
+
 def check_episode(episode: Episode) -> None:
     """Raise a DataError that names the column, what was found and what was expected."""
     check_columns(episode.columns)
     found = len(episode.columns["success"])
     if found != episode.facts.length:
         raise DataError(f"the facts say {episode.facts.length} frames, the columns have {found}")
-    facts = Episode.from_columns(episode.columns, success=episode.facts.success).facts
-    for name in ("success", "success_at_end", "cameras"):
-        told, seen = getattr(episode.facts, name), getattr(facts, name)
+    for name, seen in _facts_in(episode.columns, episode.facts.success).items():
+        told = getattr(episode.facts, name)
         if told != seen:
             raise DataError(f"the facts say {name} = {told}, the columns say {seen}")
 

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import os
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from rewardlab.data.atomic import temporary_path
-from rewardlab.errors import DataError
+from rewardlab.data.atomic import replace_file
 from rewardlab.training import plots
 from rewardlab.training.calibration import probabilities
 from rewardlab.training.metrics import FIGURES, Bools, Floats, FrameScores, Ints
@@ -53,7 +51,8 @@ def write_report(
         _training(curves),
         _facts(facts),
     ]
-    return _write(Path(path), _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(body)))
+    page = _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(body))
+    return replace_file(Path(path), page.encode())
 
 
 def _heading(title: str, figures: TrustFigures) -> str:
@@ -203,23 +202,6 @@ def _unbroken(words: str) -> str:
 
 def _inline(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
-def _write(target: Path, text: str) -> Path:
-    temporary = temporary_path(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"could not write {target}: {error.strerror or error}") from error
-    return target
 
 
 _PAGE = """<!DOCTYPE html>

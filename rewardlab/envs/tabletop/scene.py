@@ -7,7 +7,7 @@ import numpy as np
 
 from rewardlab.envs.tabletop.looks import Looks
 from rewardlab.envs.tabletop.tasks import PegInsertion, PickCube, Task
-from rewardlab.envs.tabletop.world import FINGER_HALF, FINGER_RISE, PALM_BOTTOM, Bools, Floats, World, vector
+from rewardlab.envs.tabletop.world import FINGER_HALF, FINGER_RISE, PALM_BOTTOM, Floats, World, vector
 
 AddBox = Callable[[Floats, Floats, Floats], None]  # centre, half extents, colour; one row or one for all
 
@@ -44,7 +44,7 @@ def build_scene(task: Task, world: World, looks: Looks, camera: str) -> Scene:
         decal = (0, hole, np.broadcast_to(HOLE, world.goal.shape))
         add(_at_height(world.goal, task.block_top / 2), block_half, looks.wall_color * 0.55 + 100)
         _add_peg(task, world, looks, add)
-        shadow_height = np.where(_over_block(task, world), task.block_top, 0.0)
+        shadow_height = np.where(task.over_block(world.object, world.goal), task.block_top, 0.0)
     elif isinstance(task, PickCube):
         add(world.object, world.object_half, looks.object_color)
         marks.append((_disc(world.goal, BALL_RADIUS), 0.55 * looks.goal_color + 0.45 * looks.table_color))
@@ -83,7 +83,7 @@ def _add_peg(task: PegInsertion, world: World, looks: Looks, add: AddBox) -> Non
     top = world.object[:, 2] + world.object_half[:, 2]
     bottom = world.object[:, 2] - world.object_half[:, 2]
     # Painting back to front cannot show one box inside another: cut the peg where it enters the block.
-    bottom = np.where(_over_block(task, world), np.maximum(bottom, task.block_top), bottom)
+    bottom = np.where(task.over_block(world.object, world.goal), np.maximum(bottom, task.block_top), bottom)
     middle = np.clip(world.object[:, 2], bottom, top)
     for low, high, color in (
         (middle, top, looks.object_color),
@@ -92,10 +92,6 @@ def _add_peg(task: PegInsertion, world: World, looks: Looks, add: AddBox) -> Non
         half = world.object_half.copy()
         half[:, 2] = (high - low) / 2
         add(_at_height(world.object, (low + high) / 2), half, color)
-
-
-def _over_block(task: PegInsertion, world: World) -> Bools:
-    return np.asarray((np.abs(world.object - world.goal)[:, :2] < task.block_half).all(axis=1))
 
 
 def _at_height(position: Floats, height: Floats | float) -> Floats:

@@ -168,14 +168,14 @@ class PegInsertion:
 
     def stop_gripper(self, world: World, before: Floats) -> None:
         lowest = self.block_top + FINGER_HALF[2] - FINGER_RISE
-        inside = self._over_block(world.grip, world.goal) & (world.grip[:, 2] < lowest)
+        inside = self.over_block(world.grip, world.goal) & (world.grip[:, 2] < lowest)
         from_above = before[:, 2] >= lowest - 1e-6
         shift = np.zeros_like(world.grip)
         shift[:, 2] = np.where(inside & from_above, lowest - world.grip[:, 2], 0)
         shift[:, :2] = np.where((inside & ~from_above)[:, None], (before - world.grip)[:, :2], 0)
         shift_gripper(world, shift)
 
-    def _over_block(self, position: Floats, goal: Floats) -> Bools:
+    def over_block(self, position: Floats, goal: Floats) -> Bools:
         return np.asarray((np.abs(position - goal)[:, :2] < self.block_half).all(axis=1))
 
     def allowed(self, world: World, before: Floats) -> Floats:
