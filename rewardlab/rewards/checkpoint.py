@@ -2,7 +2,7 @@
 
     config.json         what the model is: type, architecture, cameras, threshold, temperature, figures
     model.safetensors   its weights
-    README.md           its model card
+    README.md           its model card, with the pictures beside it
 
 The directory appears complete or not at all. What the entries mean is not known here.
 """
@@ -40,9 +40,17 @@ class StoredModel:
 
 
 def write_checkpoint(
-    path: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor], *, card: str | None = None
+    path: Path,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    *,
+    card: str | None = None,
+    pictures: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write a checkpoint directory at `path`. A checkpoint that is there stays whole until the new one is."""
+    """Write a checkpoint directory at `path`. A checkpoint that is there stays whole until the new one is.
+
+    `pictures` are files that the model card shows, by name.
+    """
     _refuse_to_replace_other_things(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
@@ -51,6 +59,7 @@ def write_checkpoint(
         WEIGHTS: save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}),
         CARD: (card or _minimal_card(path.name, description)).encode(),
         CONFIG: (json.dumps(description, indent=2, allow_nan=False) + "\n").encode(),
+        **(pictures or {}),
     }
     temporary = temporary_path(path)
     temporary.mkdir()

@@ -200,8 +200,8 @@ class SuccessClassifier(BaseRewardModel):
         self.threshold = float(state.get("calibration.threshold", self.threshold))
         self.temperature = float(state.get("calibration.temperature", self.temperature))
 
-    def save(self, path: str | Path, *, card: str | None = None) -> Path:
-        return write_checkpoint(Path(path), self.describe(), self.network.state_dict(), card=card)
+    def save(self, path: str | Path, *, card: str | None = None, pictures: Mapping[str, bytes] | None = None) -> Path:
+        return write_checkpoint(Path(path), self.describe(), self.network.state_dict(), card=card, pictures=pictures)
 
 
 def _shapes(cameras: Mapping[str, ImageArray]) -> str:
