@@ -5,14 +5,27 @@ from pathlib import Path
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.errors import ConfigError
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
+from rewardlab.workers import Cluster
+from rewardlab.workers.reward import train_on_group
 
 
 def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
-    Under `torchrun` every process calls this; they train as one.
+    Under `torchrun` every process calls this; they train as one. With `cluster.backend=ray`, as many workers do as
+    `cluster.workers.actor` says.
     """
+    if cfg.cluster.backend == "ray":
+        with Cluster(cfg.cluster) as cluster:
+            return train_on_group(cluster, cfg)
+    workers = cfg.cluster.workers.get("actor", 1)
+    if workers > 1:
+        raise ConfigError(
+            f"cluster.workers.actor: found {workers}, but cluster.backend local trains in one process; set "
+            f"cluster.backend=ray, or start with torchrun --nproc-per-node {workers} -m rewardlab.cli train-reward"
+        )
     with joined() as processes:
         return train_reward_model(cfg, processes, console or Console())
