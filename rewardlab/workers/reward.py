@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from rich.console import Console
@@ -17,8 +17,8 @@ from rewardlab.errors import DataError
 from rewardlab.rewards.manager import RewardManager
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
-from rewardlab.workers.cluster import Cluster
-from rewardlab.workers.group import Future, Futures
+from rewardlab.workers.cluster import Cluster, Seat
+from rewardlab.workers.group import Future, Futures, Group
 
 T = TypeVar("T")
 Weights = dict[str, Tensor]
@@ -80,11 +80,18 @@ class RewardGroup:
     Scoring may be repeated, so a worker that dies is replaced, with the weights it had.
     """
 
-    def __init__(self, cluster: Cluster, config: RewardConfig, *, background: bool = False) -> None:
-        self.workers = cluster.launch(
-            "reward", lambda seat: RewardWorker(config, seat.device), name=config.group_name, background=background
-        )
-        self.workers.setup("init_worker")
+    def __init__(self, workers: Group) -> None:
+        self.workers = workers
+        workers.setup("init_worker")
+
+    @classmethod
+    def launch(cls, cluster: Cluster, config: RewardConfig, *, background: bool = False) -> Self:
+        """`background`: without Ray, score on threads beside the caller."""
+
+        def make(seat: Seat) -> RewardWorker:
+            return RewardWorker(config, seat.device)
+
+        return cls(cluster.launch("reward", make, name=config.group_name, background=background))
 
     def compute_batch_rewards(self, observations: Any) -> Future[Tensor]:
         return Joined(self._scatter("compute_batch_rewards", observations), torch.cat)

@@ -116,10 +116,9 @@ def wait_until_gone(process: int) -> None:
     pytest.fail(f"process {process} is still there")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_when_the_driver_is_interrupted_or_killed_its_workers_end(tmp_path: Path, number: signal.Signals) -> None:
+def test_ctrl_c_in_the_driver_ends_its_workers(tmp_path: Path) -> None:
     driver, worker = start_driver(tmp_path, 600)
-    driver.send_signal(number)
+    driver.send_signal(signal.SIGINT)
     assert driver.wait(60) != 0
     wait_until_gone(worker)
 

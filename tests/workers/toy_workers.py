@@ -1,17 +1,15 @@
-"""Workers that answer, wait, fail and die on request."""
+"""Workers that answer, wait and fail on request. Without torch, because their processes start sooner so."""
 
 import os
 import threading
 import time
-
-import torch
 
 from rewardlab.errors import ConfigError
 
 
 class Toy:
     def __init__(self, index: int = 0, device: str = "cpu") -> None:
-        self.index, self.device, self.calls = index, device, 0
+        self.index, self.device = index, device
         self.greeting = ""
 
     def init_worker(self, greeting: str) -> None:
@@ -20,15 +18,11 @@ class Toy:
     def greet(self, whom: str) -> str:
         return f"{self.greeting} {whom}, I am {self.index}"
 
-    def numbers(self, count: int) -> torch.Tensor:
-        return torch.arange(count) + 100 * self.index
+    def numbers(self, count: int) -> list[int]:
+        return [100 * self.index + number for number in range(count)]
 
-    def add(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return one + other
-
-    def counted(self) -> int:
-        return self.calls
+    def add(self, one: list[int], other: list[int]) -> list[int]:
+        return [a + b for a, b in zip(one, other, strict=True)]
 
     def process(self) -> int:
         return os.getpid()
@@ -47,6 +41,8 @@ class Toy:
         return os.environ.get(name)
 
     def torch_threads(self) -> int:
+        import torch
+
         return torch.get_num_threads()
 
     def directory(self) -> str:
