@@ -105,6 +105,12 @@ CONFIG_NAMES: dict[str, str | None] = {
     "realworld_peginsertion_rlpd_cnn_async": None,
 }
 
+# Name of a class in the documents -> today's, in the same module.
+CLASS_NAMES: dict[str, str] = {
+    "ImageRewardWorker": "RewardWorker",  # 000, 001
+    "EmbodiedRewardWorker": "RewardWorker",  # 002
+}
+
 
 class Translation(NamedTuple):
     """A mapping in today's names."""

@@ -261,6 +261,9 @@ class ClusterConfig:
     component_placement: dict[Literal["actor", "env", "rollout", "reward"], Place] = dataclasses.field(
         default_factory=dict
     )  # "<node>-<device>" of a component; absent = chosen for you
+    workers: dict[Literal["actor", "env", "rollout", "reward"], PositiveInt] = dataclasses.field(
+        default_factory=dict
+    )  # how many workers a component has; absent = 1
     node_groups: tuple[NodeGroupConfig, ...] = ()
 
 

@@ -1,237 +1,31 @@
 """Stage 2: a success classifier from labelled episodes, with figures that say how far it can be trusted."""
 
-import dataclasses
-import platform
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.config import ExperimentConfig
-from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
-from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
-from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.precision import compute_dtype
-from rewardlab.rewards import SuccessClassifier, create_reward_model
-from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.model_card import model_card
-from rewardlab.training.processes import Processes, joined
-from rewardlab.training.report import write_report
-from rewardlab.training.resume import restore_run, save_run
-from rewardlab.training.trust import TrustFigures, assess
+from rewardlab.errors import ConfigError
+from rewardlab.training.processes import joined
+from rewardlab.training.reward_run import train_reward_model
+from rewardlab.workers import Cluster
+from rewardlab.workers.reward import train_on_group
 
 
 def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
-    Under `torchrun` every process calls this; they train as one.
+    Under `torchrun` every process calls this; they train as one. With `cluster.backend=ray`, as many workers do as
+    `cluster.workers.actor` says.
     """
-    console = console or Console()
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
-    best = checkpoints / "best_model"
-    if best.exists() and cfg.runner.resume_dir is None:
-        raise DataError(
-            f"{best} exists already. Choose another runner.logger.log_path, or continue that run with "
-            f"runner.resume_dir={checkpoints / 'last'}"
+    if cfg.cluster.backend == "ray":
+        with Cluster(cfg.cluster) as cluster:
+            return train_on_group(cluster, cfg)
+    workers = cfg.cluster.workers.get("actor", 1)
+    if workers > 1:
+        raise ConfigError(
+            f"cluster.workers.actor: found {workers}, but cluster.backend local trains in one process; set "
+            f"cluster.backend=ray, or start with torchrun --nproc-per-node {workers} -m rewardlab.cli train-reward"
         )
     with joined() as processes:
-        quiet = Console(quiet=True) if not processes.leads else console
-        train, validation = _frames(cfg, out, processes)
-        quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
-        model = _model(cfg, train)
-        fit = _fit(cfg, model, train, validation, processes, checkpoints, quiet, out)
-        if processes.leads:
-            _conclude(cfg, model, fit, validation, best, out, quiet)
-    return best
-
-
-def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
-    assert cfg.data.data_path is not None  # checked with the config
-    episodes = _random_access(read_episodes(cfg.data.data_path), Path(cfg.data.data_path), out, processes)
-    train, validation = split_by_episode(tabulate(episodes), cfg.data.val_fraction, cfg.seed)
-    train = sample_per_episode(train, cfg.data.num_samples_per_episode, cfg.seed)
-    return limit_failures(train, cfg.data.fail_success_ratio, cfg.seed), validation
-
-
-def _random_access(episodes: EpisodeSet, source: Path, out: Path, processes: Processes) -> EpisodeSet:
-    """Frames are read one by one, which only the default format can do; anything else is converted once."""
-    if all(episode.format.name == "safetensors" for episode in episodes):
-        return episodes
-    cache = out / "episodes"
-    if processes.leads and not cache.exists():
-        convert_episodes(source, cache)
-    processes.from_leader(None)
-    return read_episodes(cache)
-
-
-def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
-    torch.manual_seed(cfg.seed)
-    wanted = cfg.reward.model
-    if wanted.model_type is None:
-        wanted = dataclasses.replace(wanted, model_type="resnet_reward")
-    first = train.episodes[0].facts
-    if wanted.image_keys is None:
-        wanted = dataclasses.replace(wanted, image_keys=tuple(first.cameras))
-    if wanted.image_size is None:
-        height, width = first.cameras[wanted.image_keys[0]]  # type: ignore[index]
-        wanted = dataclasses.replace(wanted, image_size=(3, height, width))
-    model = create_reward_model(wanted)
-    if not isinstance(model, SuccessClassifier):
-        raise ConfigError(f"reward.model.model_type: '{wanted.model_type}' is not trained on labelled frames")
-    return model
-
-
-def _fit(
-    cfg: ExperimentConfig,
-    model: SuccessClassifier,
-    train: FrameTable,
-    validation: FrameTable,
-    processes: Processes,
-    checkpoints: Path,
-    console: Console,
-    out: Path,
-) -> Fit:
-    replica = create_reward_model({"model_type": model.model_type, **_architecture(model)})
-    assert isinstance(replica, SuccessClassifier)
-
-    def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
-        replica.network.load_state_dict(weights)
-        return validation_figures(validation_logits(replica.logits, validation, model.image_keys), validation)
-
-    fit = Fit(model.network, train, _settings(cfg), validate, processes)
-    if cfg.runner.resume_dir is not None:
-        restore_run(Path(cfg.runner.resume_dir), fit)
-    with _watching(fit, console, out) as on_step:
-        for better in fit.epochs(on_step):
-            if better and processes.leads:
-                replica.save(checkpoints / "best_model")
-            if fit.progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
-                save_run(checkpoints / "last", fit, model.describe())
-    return fit
-
-
-def _architecture(model: SuccessClassifier) -> dict[str, Any]:
-    """The same network, whose weights will be loaded, so none need be read from elsewhere."""
-    settings = model.settings()
-    if "pretrained_encoder_path" in settings:
-        settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
-    return settings
-
-
-def _settings(cfg: ExperimentConfig) -> FitSettings:
-    actor, runner = cfg.actor, cfg.runner
-    low = cfg.reward.model.precision == "bf16" and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
-    return FitSettings(
-        max_epochs=runner.max_epochs,
-        max_steps=runner.max_steps,
-        val_check_interval=runner.val_check_interval,
-        patience=runner.early_stop.patience,
-        monitor=runner.early_stop.monitor,
-        global_batch_size=actor.global_batch_size,
-        micro_batch_size=actor.micro_batch_size or actor.global_batch_size,
-        lr=actor.optim.lr,
-        weight_decay=actor.optim.weight_decay,
-        max_grad_norm=actor.optim.max_grad_norm,
-        schedule=actor.optim.schedule,
-        augment=cfg.data.augment,
-        balanced=cfg.data.balanced,
-        precision="bf16" if low else "fp32",
-        seed=cfg.seed,
-    )
-
-
-@contextmanager
-def _watching(fit: Fit, console: Console, out: Path) -> Iterator[Any]:
-    """A progress bar with throughput, and TensorBoard scalars."""
-    columns = [
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  best {task.fields[best]}  {task.fields[rate]} frames/s"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ]
-    writer = SummaryWriter(out) if fit.processes.leads else None
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=fit.total_steps, completed=fit.progress.step, loss=0.0, best="-", rate="-")
-
-        def on_step(loss: float) -> None:
-            speed = progress.tasks[bar].speed
-            rate = "-" if speed is None else f"{speed * fit.settings.global_batch_size:,.0f}"
-            best = "-" if fit.progress.best is None else f"{fit.progress.best:.4f}"
-            progress.update(bar, completed=fit.progress.step, loss=loss, best=best, rate=rate)
-            if writer is not None:
-                for name, curve in fit.progress.curves.items():
-                    if curve[-1][0] == fit.progress.step:
-                        writer.add_scalar(name, curve[-1][1], fit.progress.step)
-
-        try:
-            yield on_step
-        finally:
-            if writer is not None:
-                writer.close()
-
-
-def _conclude(
-    cfg: ExperimentConfig,
-    model: SuccessClassifier,
-    fit: Fit,
-    validation: FrameTable,
-    best: Path,
-    out: Path,
-    console: Console,
-) -> None:
-    """Choose temperature and threshold, measure, and store all of it with the best weights."""
-    model = create_reward_model({"checkpoint_path": str(best)})  # type: ignore[assignment]
-    names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in validation.episodes)
-    logits = validation_logits(model.logits, validation, model.image_keys)
-    scores = FrameScores(validation.episode, validation.time, validation.label, logits, names)
-    figures = assess(scores, cfg.threshold.target_fpr, seed=cfg.seed)
-    model.threshold, model.temperature = figures.threshold, figures.temperature
-    model.class_prior, model.metrics = figures.class_prior, figures.to_json()
-    facts = _facts(cfg, model, fit, validation)
-    model.save(best, card=model_card(title=best.name, path=str(best), figures=figures, facts=facts))
-    by_name = dict(zip(names, validation.episodes, strict=True))
-    report = write_report(
-        out / "report.html",
-        title=f"{model.model_type} on {facts['task']}",
-        figures=figures,
-        scores=scores,
-        images=lambda name, time: by_name[name].frame(model.image_keys[0], time),
-        curves=fit.progress.curves,
-        facts=facts,
-    )
-    _summarize(console, figures, best, report)
-
-
-def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation: FrameTable) -> dict[str, str]:
-    train = fit.loader.table
-    tasks = sorted({episode.facts.task for episode in train.episodes})
-    return {
-        "task": ", ".join(tasks),
-        "training data": train.describe(),
-        "held-out data": validation.describe(),
-        "data directory": str(cfg.data.data_path),
-        "cameras": ", ".join(model.image_keys),
-        "image size": "x".join(map(str, model.image_size[1:])),
-        "epochs": f"{fit.progress.epoch}, best after {fit.progress.best_epoch}"
-        + (f"; stopped because {fit.progress.stopped}" if fit.progress.stopped else ""),
-        "seed": str(cfg.seed),
-        "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
-        "command": " ".join(Path(word).name if word == sys.argv[0] else word for word in sys.argv),
-    }
-
-
-def _summarize(console: Console, figures: TrustFigures, best: Path, report: Path) -> None:
-    console.print(figures.sentence(), highlight=False)
-    for warning in figures.warnings:
-        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
-    console.print(f"checkpoint: {best}\nreport: {report}", highlight=False, soft_wrap=True, markup=False)
+        return train_reward_model(cfg, processes, console or Console())

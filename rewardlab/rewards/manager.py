@@ -100,8 +100,8 @@ class RewardManager:
             env_reward_weight=self.config.env_reward_weight,
         )
 
-    def compute_rewards(self, observations: Any) -> Tensor:
-        """The model's reward of each frame, mapped but not yet weighted or combined; scored 256 frames at a time."""
+    def score(self, observations: Any) -> Tensor:
+        """What the model says of each frame: a classifier's probability (256 frames at a time), or its estimate."""
         if not isinstance(self.model, SuccessClassifier):
             estimated = self.model.estimate(observations)
             if not isinstance(estimated, list):
@@ -110,7 +110,15 @@ class RewardManager:
         probability = _checked(self.model.probabilities(observations))
         if self.debug_images is not None:
             self._show(self.model, observations, probability)
-        return self.map(probability)
+        return probability
+
+    def reward_of(self, score: Tensor) -> Tensor:
+        """The model's reward for its score: a probability is mapped, another estimate is a reward already."""
+        return self.map(score) if isinstance(self.model, SuccessClassifier) else score
+
+    def compute_rewards(self, observations: Any) -> Tensor:
+        """The model's reward of each frame, mapped but not yet weighted or combined."""
+        return self.reward_of(self.score(observations))
 
     def rewards(self, env_reward: Tensor, observations: Any, ended: Tensor | None = None) -> Tensor:
         """The reward the learner sees, in the shape of `env_reward`. Add bootstrapping on truncation after this.

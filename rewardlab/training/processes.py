@@ -91,13 +91,13 @@ class Processes:
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
-    """Take part in the run that `torchrun` (or a Ray group) started, or train alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+def joined(store: Any = None, rank: int = -1, size: int = -1) -> Iterator[Processes]:
+    """Take part in the run of `torchrun`, or of `size` workers with a common `store`; else train alone."""
+    if store is None and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:

@@ -1,0 +1,137 @@
+"""Groups of workers: the same calls in process, on threads and on Ray; what happens when one fails or dies."""
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from toy_workers import Toy
+
+from rewardlab.config.schema import ClusterConfig
+from rewardlab.errors import ConfigError
+from rewardlab.workers import Cluster, Group, WorkerDied
+
+
+def launch(cluster: Cluster, count: int = 2, **options: object) -> Group:
+    group = cluster.launch("env", lambda seat: Toy(seat.index, seat.device), name="Toys", count=count, **options)  # type: ignore[arg-type]
+    group.setup("init_worker", "hello")
+    return group
+
+
+@pytest.fixture(scope="module")
+def ray_group(ray_session: None) -> Iterator[Group]:
+    with Cluster(ClusterConfig(backend="ray")) as cluster:
+        yield launch(cluster)
+
+
+@pytest.fixture(params=["local", "threads", "ray"])
+def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+    with ExitStack() as stack:
+        if request.param == "ray":
+            yield request.getfixturevalue("ray_group")
+        else:
+            cluster = stack.enter_context(Cluster(ClusterConfig()))
+            yield launch(cluster, background=request.param == "threads")
+
+
+def test_every_worker_is_called_and_answers_in_order(group: Group) -> None:
+    futures = group.call("greet", whom="driver")
+    assert futures.result(60) == ["hello driver, I am 0", "hello driver, I am 1"]
+    assert futures.done()
+    assert group[1].submit("greet", "you").result() == "hello you, I am 1"
+
+
+def test_parts_go_to_one_worker_each(group: Group) -> None:
+    assert group.scatter("numbers", [2, 3]).result() == [[0, 1], [100, 101, 102]]
+    assert group.scatter("numbers", [1]).result() == [[0]]
+    with pytest.raises(ValueError, match="3 parts for the 2 workers of Toys"):
+        group.scatter("numbers", [1, 2, 3])
+
+
+def test_a_future_as_an_argument_stands_for_its_result(group: Group) -> None:
+    first = group.call("numbers", 3)
+    total = group[1].submit("add", *first)
+    assert group[0].submit("add", total, other=first[1]).result() == [200, 203, 206]
+
+
+def test_errors_of_ours_arrive_as_they_were_raised(group: Group) -> None:
+    with pytest.raises(ConfigError) as caught:
+        group.call("misconfigured").result()
+    assert type(caught.value) is ConfigError
+    assert str(caught.value) == "some.key: found 3, expected 4"
+    failed = group[0].submit("misconfigured")
+    with pytest.raises(ConfigError) as passed_on:
+        group[1].submit("greet", failed).result()
+    assert str(passed_on.value) == "some.key: found 3, expected 4"
+    with pytest.raises(KeyError, match="bug"):
+        group[0].submit("buggy").result()
+
+
+def test_an_error_in_the_constructor_is_an_error_of_launch(on_ray: Cluster) -> None:
+    def make(seat: object) -> Toy:
+        raise ConfigError("key: wrong")
+
+    for cluster in (Cluster(ClusterConfig()), on_ray):
+        with pytest.raises(ConfigError, match=r"^key: wrong$"):
+            cluster.launch("env", make, name="Toys")
+
+
+def test_in_process_calls_run_at_once_and_in_the_background_beside_the_caller() -> None:
+    with Cluster(ClusterConfig()) as cluster:
+        now, beside = launch(cluster), launch(cluster, background=True)
+        assert now.call("thread").result() == [threading.get_ident()] * 2
+        assert len({threading.get_ident(), *beside.call("thread").result()}) == 3
+        event = threading.Event()
+        waiting = beside[0].submit("wait_for", event)
+        assert not waiting.done()
+        with pytest.raises(TimeoutError):
+            waiting.result(0.01)
+        event.set()
+        assert waiting.result() is True
+
+
+def test_ray_workers_are_processes_with_one_thread_in_the_directory_of_the_driver(ray_group: Group) -> None:
+    processes = ray_group.call("process").result()
+    assert len({os.getpid(), *processes}) == 3
+    assert ray_group[0].submit("torch_threads").result() == 1
+    assert ray_group.call("directory").result() == [str(Path.cwd())] * 2
+    sleeping = ray_group[0].submit("sleep", 1.0)
+    assert not sleeping.done()
+    with pytest.raises(TimeoutError):
+        sleeping.result(0.01)
+    assert sleeping.result() == "awake"
+
+
+def test_two_cores_are_enough_for_six_workers_and_threads_can_be_given(ray_group: Group, on_ray: Cluster) -> None:
+    more = launch(on_ray, count=4, threads=2)
+    assert more.call("variable", "OMP_NUM_THREADS").result(120) == ["2"] * 4
+    assert ray_group.call("variable", "OMP_NUM_THREADS").result(120) == ["1"] * 2
+
+
+def test_the_death_of_a_worker_is_told_by_name_and_mended_by_restart(ray_group: Group) -> None:
+    other, process = ray_group.call("process").result()
+    waiting = ray_group[1].submit("sleep", 60.0)
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"Toys\[1\] died during sleep \(its worker process has died\)"):
+        waiting.result(60)
+    with pytest.raises(WorkerDied, match=r"Toys\[1\]"):
+        ray_group[0].submit("greet", ray_group[1].submit("greet", "a")).result()  # the argument's worker is named
+    ray_group.restart(1)
+    assert ray_group.call("greet", "again").result() == ["hello again, I am 0", "hello again, I am 1"]
+    assert ray_group[0].submit("process").result() == other
+
+
+def test_calls_that_may_be_repeated_survive_a_death(ray_group: Group) -> None:
+    os.kill(ray_group[1].submit("process").result(), signal.SIGKILL)
+    numbers = ray_group[1].submit("numbers", 2, retry=True)
+    total = ray_group[0].submit("add", numbers, [1, 1])  # its argument dies with a worker and comes back
+    other = ray_group[1].submit("greet", "you", retry=True)
+    with pytest.warns(RuntimeWarning, match=r"Toys\[1\] died during numbers .* restarted and called again"):
+        assert total.result() == [101, 102]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert other.result() == "hello you, I am 1"  # on the restarted worker, set up as the first was

@@ -1,0 +1,87 @@
+"""Two reward-training workers on Ray: as one process would train, with one checkpoint at the end."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.cli import main
+from rewardlab.config import load_config, text_override
+from rewardlab.data import Episode, EpisodeWriter
+from rewardlab.rewards import load_reward_model
+from rewardlab.workers import Cluster, WorkerDied
+from rewardlab.workers.reward import FSDPRewardWorker
+
+SIDE = 32
+SETTINGS = [
+    "reward.model.arch=resnet10",
+    "reward.model.width=4",
+    "reward.model.hidden_dim=8",
+    "reward.model.dropout=0.0",
+    "data.augment=false",
+    "actor.global_batch_size=16",
+    "actor.micro_batch_size=8",
+    "actor.optim.lr=0.001",
+]
+TWO_WORKERS = ["cluster.backend=ray", "cluster.workers.actor=2"]
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Frames are red where they are a success and blue where they are not."""
+    directory = tmp_path_factory.mktemp("frames")
+    writer, rng = EpisodeWriter(directory), np.random.default_rng(0)
+    for k in range(8):
+        success = np.arange(10) >= (6 if k % 2 else 10)
+        images = rng.integers(0, 60, (10, SIDE, SIDE, 3), np.uint8)
+        images[success, ..., 0] += 150
+        images[~success, ..., 2] += 150
+        writer.write(Episode.from_columns({"observation.images.base_camera": images, "success": success}))
+    return directory
+
+
+def train(data: Path, out: Path, *overrides: str) -> int:
+    return main(["train-reward", "--data", str(data), text_override("runner.logger.log_path", str(out)), *overrides])
+
+
+def test_two_ray_workers_have_the_loss_curve_of_one_process(episodes: Path, tmp_path: Path, ray_session: None) -> None:
+    def curve(name: str, *overrides: str) -> np.ndarray:
+        limits = ["runner.max_epochs=99", "runner.max_steps=20"]
+        assert train(episodes, tmp_path / name, *SETTINGS, *limits, *overrides) == 0
+        run = json.loads((tmp_path / name / "checkpoints" / "last" / "config.json").read_text())
+        return np.array([loss for _, loss in run["progress"]["curves"]["train/loss"]])
+
+    one, two = curve("one"), curve("two", *TWO_WORKERS)
+    assert len(one) == len(two) == 20
+    assert np.abs(two / one - 1).max() < 0.02
+    model = load_reward_model(tmp_path / "two" / "checkpoints" / "best_model")
+    assert model.probabilities(np.zeros((2, SIDE, SIDE, 3), np.uint8)).shape == (2,)
+    assert (tmp_path / "two" / "report.html").is_file()
+
+
+def test_the_death_of_one_ends_the_run_with_its_name(episodes: Path, tmp_path: Path, ray_session: None) -> None:
+    class Watched(FSDPRewardWorker):
+        def process(self) -> int:
+            return os.getpid()
+
+    paths = [text_override("data.data_path", str(episodes)), text_override("runner.logger.log_path", str(tmp_path))]
+    cfg = load_config("reward_training", [*SETTINGS, *TWO_WORKERS, *paths, "runner.max_epochs=100000"])
+    with Cluster(cfg.cluster) as cluster:
+        group = cluster.launch("actor", lambda seat: Watched(cfg, seat.index, seat.count), name="Training")
+        processes = group.call("process").result()
+        training = group.call("train", group[0].submit("open_meeting"))
+        while not (tmp_path / "checkpoints" / "best_model").exists():
+            assert not training.done()
+        os.kill(processes[1], signal.SIGKILL)
+        with pytest.raises(WorkerDied, match=r"Training\[1\] died during train"):
+            training.result(60)
+
+
+def test_several_workers_in_one_process_are_refused(
+    episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(episodes, tmp_path, "cluster.workers.actor=2") == 2
+    assert "cluster.workers.actor: found 2, but cluster.backend local trains in one process" in capsys.readouterr().err

@@ -1,0 +1,60 @@
+"""Workers that answer, wait and fail on request. Without torch, because their processes start sooner so."""
+
+import os
+import threading
+import time
+
+from rewardlab.errors import ConfigError
+
+
+class Toy:
+    def __init__(self, index: int = 0, device: str = "cpu") -> None:
+        self.index, self.device = index, device
+        self.greeting = ""
+
+    def init_worker(self, greeting: str) -> None:
+        self.greeting = greeting
+
+    def greet(self, whom: str) -> str:
+        return f"{self.greeting} {whom}, I am {self.index}"
+
+    def numbers(self, count: int) -> list[int]:
+        return [100 * self.index + number for number in range(count)]
+
+    def add(self, one: list[int], other: list[int]) -> list[int]:
+        return [a + b for a, b in zip(one, other, strict=True)]
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def thread(self) -> int:
+        return threading.get_ident()
+
+    def wait_for(self, event: threading.Event) -> bool:
+        return event.wait(10)
+
+    def sleep(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return "awake"
+
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def torch_threads(self) -> int:
+        import torch
+
+        return torch.get_num_threads()
+
+    def directory(self) -> str:
+        return os.getcwd()  # noqa: PTH109
+
+    def misconfigured(self) -> None:
+        raise ConfigError("some.key: found 3, expected 4")
+
+    def buggy(self) -> None:
+        raise KeyError("bug")
+
+    def node(self) -> str:
+        import ray
+
+        return ray.get_runtime_context().get_node_id()
