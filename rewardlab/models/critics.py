@@ -8,7 +8,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rewardlab.config.schema import PolicyModelConfig
+from rewardlab.config.schema import PolicyModelConfig, SACConfig
 from rewardlab.models.observations import ObservationEncoder, seeded_weights
 from rewardlab.models.policies import ActionRange
 
@@ -55,9 +55,7 @@ def make_critics(
     encoder: ObservationEncoder,
     action_space: spaces.Box,
     config: PolicyModelConfig,
-    *,
-    num_critics: int,
-    layer_norm: bool,
+    sac: SACConfig,
     seed: int,
 ) -> EnsembleCritics:
     """Critics on the features of `encoder`, which the actor shares and the critics' loss trains."""
@@ -66,10 +64,10 @@ def make_critics(
     activation = nn.Tanh if config.activation == "tanh" else nn.ReLU
     with seeded_weights(seed):
         for size in config.hidden_sizes:
-            layers.append(EnsembleLinear(num_critics, inputs, size))
-            if layer_norm:
-                layers.append(EnsembleLayerNorm(num_critics, size))
+            layers.append(EnsembleLinear(sac.num_critics, inputs, size))
+            if sac.critic_layer_norm:
+                layers.append(EnsembleLayerNorm(sac.num_critics, size))
             layers.append(activation())
             inputs = size
-        layers.append(EnsembleLinear(num_critics, inputs, 1))
-    return EnsembleCritics(encoder, ActionRange(action_space), nn.Sequential(*layers), num_critics)
+        layers.append(EnsembleLinear(sac.num_critics, inputs, 1))
+    return EnsembleCritics(encoder, ActionRange(action_space), nn.Sequential(*layers), sac.num_critics)
