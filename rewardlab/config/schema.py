@@ -188,16 +188,54 @@ class PPOConfig:
     update_epochs: PositiveInt = 4  # passes over a rollout
     gae_lambda: Discount = 0.95
     clip_ratio: PositiveFloat = 0.2
+    value_clip: PositiveFloat | None = None  # how far a value may move in one update; null = as far as it likes
     entropy_coef: NonNegativeFloat = 0.0
     value_coef: NonNegativeFloat = 0.5
+    target_kl: PositiveFloat | None = None  # an update that moved the policy further than this ends early; null = never
+    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    image_shift: bool = False  # shift the policy's pictures at random in updates
 
 
 @section
 class SACConfig:
     replay_size: PositiveInt = 1_000_000  # transitions kept
     learning_starts: NonNegativeInt = 5_000  # environment steps before the first update
+    utd_ratio: PositiveFloat = 1.0  # updates of the critics per environment step (update to data)
+    policy_delay: PositiveInt | None = None  # updates of the critics per update of the actor; null = utd_ratio
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # speed of the target networks
     init_alpha: PositiveFloat = 1.0  # first temperature; it is tuned from there
+    num_critics: PositiveInt = 2
+    critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
+    critic_layer_norm: bool = False  # keeps values sane where data are few and updates many (RLPD)
+    demo_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of a batch, drawn from demonstrations if there are any
+    image_shift: bool = True  # shift the pictures at random in updates (DrQ)
+
+    @model_validator(mode="after")
+    def _subset_of_the_critics(self) -> "SACConfig":
+        if self.critic_subset is not None and self.critic_subset > self.num_critics:
+            raise PydanticCustomError(
+                "rule",
+                "critic_subset: found {found}, expected at most num_critics, which is {critics}",
+                {"found": self.critic_subset, "critics": self.num_critics},
+            )
+        return self
+
+    @property
+    def updates_per_actor_update(self) -> int:
+        return self.policy_delay if self.policy_delay is not None else max(1, round(self.utd_ratio))
+
+
+@section
+class DQNConfig:
+    replay_size: PositiveInt = 100_000  # transitions kept
+    learning_starts: NonNegativeInt = 1_000  # environment steps before the first update
+    utd_ratio: PositiveFloat = 0.25  # updates per environment step (update to data)
+    target_update_interval: PositiveInt = 500  # updates between two moves of the target network
+    tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far each move goes; 1 = a copy
+    epsilon_start: Discount = 1.0  # share of random actions at the first environment step
+    epsilon_end: Discount = 0.05  # ... and from epsilon_steps on
+    epsilon_steps: PositiveInt = 10_000  # environment steps over which it falls
+    image_shift: bool = False  # shift the pictures at random in updates
 
 
 @section
@@ -206,6 +244,7 @@ class AlgorithmConfig:
     gamma: Discount = 0.99
     ppo: PPOConfig = PPOConfig()
     sac: SACConfig = SACConfig()
+    dqn: DQNConfig = DQNConfig()
 
 
 @section
@@ -218,8 +257,11 @@ class OptimConfig:
 
 @section
 class PolicyModelConfig:
-    kind: Literal["mlp", "cnn"] = "mlp"  # for states, for images
+    kind: Literal["mlp", "cnn"] = "mlp"  # for states, for images (with or without states)
     hidden_sizes: tuple[PositiveInt, ...] = (256, 256)
+    activation: Literal["tanh", "relu"] | None = None  # null = tanh for ppo, relu for sac and dqn, as is customary
+    normalize_states: bool = True  # by their running mean and deviation, which are saved with the weights
+    init_std: PositiveFloat = 1.0  # ppo, continuous actions: deviation of the first policy, in the actions' own units
 
 
 @section

@@ -1,0 +1,253 @@
+"""Networks that act: an actor-critic for PPO, a squashed Gaussian for SAC, an epsilon-greedy Q-network for DQN.
+
+Each has `act(observation, generator, explore)`. Every random number of acting comes from that generator, so that who
+acts (this process, a Ray worker) makes no difference. Networks with continuous actions give them in the environment's
+own units.
+"""
+
+import math
+from typing import Any, Protocol
+
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rewardlab.config.schema import PolicyModelConfig
+from rewardlab.errors import ConfigError
+from rewardlab.models.observations import ObservationEncoder, make_encoder, mlp, seeded_weights
+
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+_LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's actor, as in the authors' code
+
+
+class Policy(Protocol):
+    """What a rollout needs."""
+
+    def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
+        """At least `action` for a batch of observations; the best action known if not `explore`."""
+        ...
+
+
+class GaussianHead(nn.Module):
+    """A diagonal Gaussian whose deviation is one learned vector. Actions are not squashed: whoever steps the
+    environment clips them, and probabilities are those of the actions before clipping, as in CleanRL and SB3."""
+
+    def __init__(self, actions: int, init_std: float) -> None:
+        super().__init__()
+        self.outputs = actions
+        self.log_std = nn.Parameter(torch.full((actions,), math.log(init_std)))
+
+    def sample(self, mean: Tensor, generator: torch.Generator) -> Tensor:
+        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=generator).to(mean.device)
+
+    def best(self, mean: Tensor) -> Tensor:
+        return mean
+
+    def log_prob(self, mean: Tensor, action: Tensor) -> Tensor:
+        deviations = (action - mean) * torch.exp(-self.log_std)
+        return (-0.5 * deviations**2 - self.log_std - _LOG_SQRT_2PI).sum(-1)
+
+    def entropy(self, mean: Tensor) -> Tensor:
+        return (self.log_std + 0.5 + _LOG_SQRT_2PI).sum().expand(mean.shape[:-1])
+
+
+class CategoricalHead(nn.Module):
+    """One of several actions, int64."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.outputs = actions
+
+    def sample(self, logits: Tensor, generator: torch.Generator) -> Tensor:
+        # The Gumbel trick, by hand because torch.multinomial wants a generator on the logits' device.
+        noise = torch.empty(logits.shape).exponential_(generator=generator).to(logits.device)
+        return (logits - noise.log()).argmax(-1)
+
+    def best(self, logits: Tensor) -> Tensor:
+        return logits.argmax(-1)
+
+    def log_prob(self, logits: Tensor, action: Tensor) -> Tensor:
+        return logits.log_softmax(-1).gather(-1, action[..., None]).squeeze(-1)
+
+    def entropy(self, logits: Tensor) -> Tensor:
+        log_probs = logits.log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+
+class ActorCritic(nn.Module):
+    """A policy and the value of being where it is, two MLPs on the same features."""
+
+    def __init__(
+        self, encoder: ObservationEncoder, actor: nn.Module, critic: nn.Module, head: GaussianHead | CategoricalHead
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.actor = actor
+        self.critic = critic
+        self.head = head
+
+    @torch.no_grad()
+    def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
+        """`action`, its `log_prob` and the `value` of the observation."""
+        features = self.encoder(observation)
+        outputs = self.actor(features)
+        action = self.head.sample(outputs, generator) if explore else self.head.best(outputs)
+        answer = {
+            "action": action,
+            "log_prob": self.head.log_prob(outputs, action),
+            "value": self.critic(features).squeeze(-1),
+        }
+        return TensorDict(answer, batch_size=features.shape[:-1])
+
+    def value(self, observation: TensorDict) -> Tensor:
+        return self.critic(self.encoder(observation)).squeeze(-1)
+
+    def evaluate(self, observation: TensorDict, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probability of `action`, entropy of the policy, value; with gradients."""
+        features = self.encoder(observation)
+        outputs = self.actor(features)
+        value = self.critic(features).squeeze(-1)
+        return self.head.log_prob(outputs, action), self.head.entropy(outputs), value
+
+
+class ActionRange(nn.Module):
+    """Between a Box of actions and [-1, 1], in which off-policy networks think."""
+
+    middle: Tensor
+    reach: Tensor
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__()
+        low, high = torch.as_tensor(space.low).double(), torch.as_tensor(space.high).double()
+        self.register_buffer("middle", ((low + high) / 2).float())
+        self.register_buffer("reach", ((high - low) / 2).float())
+
+    def from_unit(self, unit: Tensor) -> Tensor:
+        return self.middle + self.reach * unit
+
+    def to_unit(self, action: Tensor) -> Tensor:
+        return (action - self.middle) / self.reach
+
+
+class SquashedGaussianActor(nn.Module):
+    """SAC's policy: tanh of a Gaussian whose mean and deviation depend on the state, stretched to the action space.
+
+    The encoder belongs to the critics, whose loss trains it (as in DrQ): `sample` cuts the gradient to it.
+    """
+
+    def __init__(self, encoder: ObservationEncoder, head: nn.Module, action_range: ActionRange) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.action_range = action_range
+
+    @torch.no_grad()
+    def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
+        features = self.encoder(observation)
+        if explore:
+            action, _ = self.sample(features, generator)
+        else:
+            mean, _ = self.head(features).chunk(2, dim=-1)
+            action = self.action_range.from_unit(mean.tanh())
+        return TensorDict({"action": action}, batch_size=features.shape[:-1])
+
+    def sample(self, features: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """An action with gradients to this actor's head, and its log-probability on the scale [-1, 1]."""
+        mean, log_std = self.head(features.detach()).chunk(2, dim=-1)
+        log_std = log_std.clamp(*_LOG_STD_RANGE)
+        noise = torch.randn(mean.shape, generator=generator).to(mean.device)
+        raw = mean + log_std.exp() * noise
+        gaussian = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
+        # log(1 - tanh(x)^2) without its loss of digits at large x
+        squashing = 2 * (math.log(2) - raw - functional.softplus(-2 * raw))
+        return self.action_range.from_unit(raw.tanh()), (gaussian - squashing).sum(-1)
+
+
+class EpsilonGreedyQ(nn.Module):
+    """DQN's network: a value per action; explores with probability `epsilon`, which travels with the weights."""
+
+    epsilon: Tensor
+
+    def __init__(self, encoder: ObservationEncoder, head: nn.Module, actions: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.actions = actions
+        self.register_buffer("epsilon", torch.ones(()))
+
+    def forward(self, observation: TensorDict) -> Tensor:
+        return self.head(self.encoder(observation))
+
+    @torch.no_grad()
+    def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
+        action = self(observation).argmax(-1)
+        if explore:
+            anything = torch.randint(self.actions, action.shape, generator=generator).to(action.device)
+            explores = torch.rand(action.shape, generator=generator).to(action.device) < self.epsilon
+            action = torch.where(explores, anything, action)
+        return TensorDict({"action": action}, batch_size=action.shape)
+
+
+def make_actor_critic(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
+) -> ActorCritic:
+    """PPO's network, initialised as in CleanRL and SB3: orthogonal, with a policy that starts out indifferent."""
+    head: GaussianHead | CategoricalHead
+    if isinstance(action_space, spaces.Discrete):
+        head = CategoricalHead(_count(action_space))
+    else:
+        head = GaussianHead(_dimensions(action_space, "ppo"), config.init_std)
+    activation = config.activation or "tanh"
+    with seeded_weights(seed):
+        encoder = make_encoder(observation_space, config.kind, config.normalize_states)
+        actor = mlp(encoder.size, config.hidden_sizes, head.outputs, activation)
+        critic = mlp(encoder.size, config.hidden_sizes, 1, activation)
+        network = ActorCritic(encoder, actor, critic, head)
+        for module in network.modules():
+            if isinstance(module, (nn.Linear, nn.Conv2d)):
+                gain = {actor[-1]: 0.01, critic[-1]: 1.0}.get(module, math.sqrt(2))
+                nn.init.orthogonal_(module.weight, gain)
+                assert module.bias is not None
+                nn.init.zeros_(module.bias)
+    return network
+
+
+def make_squashed_actor(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
+) -> SquashedGaussianActor:
+    """SAC's actor; its `encoder` is meant to be shared with the critics (`make_critics`)."""
+    actions = _dimensions(action_space, "sac")
+    assert isinstance(action_space, spaces.Box)
+    if not action_space.is_bounded():
+        raise ConfigError(f"algorithm.name: sac needs actions with finite bounds; found {action_space}. Use ppo")
+    with seeded_weights(seed):
+        encoder = make_encoder(observation_space, config.kind, config.normalize_states)
+        head = mlp(encoder.size, config.hidden_sizes, 2 * actions, config.activation or "relu")
+    return SquashedGaussianActor(encoder, head, ActionRange(action_space))
+
+
+def make_q_network(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
+) -> EpsilonGreedyQ:
+    """DQN's network."""
+    if not isinstance(action_space, spaces.Discrete):
+        raise ConfigError(f"algorithm.name: dqn needs a Discrete action space; found {action_space}. Use sac or ppo")
+    actions = _count(action_space)
+    with seeded_weights(seed):
+        encoder = make_encoder(observation_space, config.kind, config.normalize_states)
+        head = mlp(encoder.size, config.hidden_sizes, actions, config.activation or "relu")
+    return EpsilonGreedyQ(encoder, head, actions)
+
+
+def _count(space: spaces.Discrete) -> int:
+    if space.start != 0:
+        raise ConfigError(f"action space {space}: expected actions counted from 0")
+    return int(space.n)
+
+
+def _dimensions(space: spaces.Space[Any], algorithm: str) -> int:
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"algorithm.name: {algorithm} needs a Box of actions [A]; found {space}")
+    return space.shape[0]

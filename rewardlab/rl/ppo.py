@@ -1,0 +1,187 @@
+"""Proximal policy optimisation (Schulman et al. 2017), with the details of Huang et al. 2022 that matter."""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rewardlab.config.schema import OptimConfig, PPOConfig
+from rewardlab.models.policies import ActorCritic
+from rewardlab.models.running_stats import CLIP, RunningMeanStd
+from rewardlab.rl.gae import gae
+from rewardlab.rl.learner import make_optimizer, require_finite, scheduled_rate, set_rate, shifted
+from rewardlab.types import Batch
+
+_ADAM_EPS = 1e-5
+_CHECKED = (("observation", "state"), "action", "log_prob", "value", "reward")
+
+
+class PPO:
+    """Learns from rollouts [T, N] with observation, action, log_prob, value, next_value, reward, terminated, truncated.
+
+    `next_value` is the value of the state that truly followed: of the final observation where an episode was truncated,
+    anything where it terminated. `reward` is read as it is: whoever combines rewards does so before.
+    """
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        config: PPOConfig,
+        optim: OptimConfig,
+        *,
+        gamma: float,
+        batch_size: int,
+        total_iterations: int,
+        seed: int,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.optim = optim
+        self.gamma = gamma
+        self.batch_size = batch_size
+        self.total_iterations = total_iterations
+        self.iterations = 0
+        self.optimizer = make_optimizer(network.parameters(), optim, _ADAM_EPS)
+        self.reward_scale = RewardScale(gamma) if config.normalize_reward else None
+        self._generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def policy(self) -> ActorCritic:
+        return self.network
+
+    def set_progress(self, env_steps: int, total_env_steps: int) -> None:
+        """Nothing: the schedule here counts iterations, and exploration is learned."""
+
+    def learn(self, batch: Batch) -> dict[str, float]:
+        """All epochs over one rollout. Only then do the statistics of the observations move, because the
+        log-probabilities in the rollout hold for the old ones."""
+        require_finite(batch, *_CHECKED)
+        set_rate(self.optimizer, scheduled_rate(self.optim, self.iterations / self.total_iterations))
+        samples, figures = self._samples(batch)
+        sums: dict[str, float] = {}
+        updates = 0
+        for _ in range(self.config.update_epochs):
+            losses = self._epoch(samples)
+            updates += len(losses)
+            for loss in losses:
+                for name, value in loss.items():
+                    sums[name] = sums.get(name, 0.0) + value
+            if self.config.target_kl is not None and losses[-1]["approx_kl"] > self.config.target_kl:
+                break
+        self.network.encoder.update_statistics(batch["observation"])
+        self.iterations += 1
+        return {name: total / updates for name, total in sums.items()} | figures
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
+            "iterations": self.iterations,
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.reward_scale is not None:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+        self.iterations = state["iterations"]
+        self._generator.set_state(state["generator"])
+
+    def _samples(self, rollout: Batch) -> tuple[TensorDict, dict[str, float]]:
+        """The rollout as one flat list with advantages and returns."""
+        reward_TN, value_TN = rollout["reward"], rollout["value"]
+        terminated_TN, truncated_TN = rollout["terminated"], rollout["truncated"]
+        if self.reward_scale is not None:
+            reward_TN = self.reward_scale(reward_TN, terminated_TN | truncated_TN)
+        advantage_TN, return_TN = gae(
+            reward_TN,
+            value_TN,
+            rollout["next_value"],
+            terminated_TN,
+            truncated_TN,
+            self.gamma,
+            self.config.gae_lambda,
+        )
+        columns = rollout.select("observation", "action", "log_prob", "value")
+        columns = columns.set("advantage", advantage_TN).set("return", return_TN)
+        unexplained = (return_TN - value_TN).var(unbiased=False) / return_TN.var(unbiased=False).clamp(min=1e-8)
+        return columns.reshape(-1), {"explained_variance": float(1 - unexplained)}
+
+    def _epoch(self, samples: TensorDict) -> list[dict[str, float]]:
+        order = torch.randperm(len(samples), generator=self._generator)
+        # Parts of nearly equal size: a short last one would have a noisy gradient and no deviation of advantages.
+        parts = order.tensor_split(-(-len(samples) // self.batch_size))
+        return [self._update(samples[part]) for part in parts]
+
+    def _update(self, sample: TensorDict) -> dict[str, float]:
+        observation = sample["observation"]
+        if self.config.image_shift:
+            observation = shifted(observation, self._generator)
+        log_prob, entropy, value = self.network.evaluate(observation, sample["action"])
+        log_ratio = log_prob - sample["log_prob"]
+        policy_loss = self._policy_loss(log_ratio.exp(), sample["advantage"])
+        value_loss = self._value_loss(value, sample["value"], sample["return"])
+        mean_entropy = entropy.mean()
+        loss = policy_loss + self.config.value_coef * value_loss - self.config.entropy_coef * mean_entropy
+
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.optim.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.optim.max_grad_norm)
+        self.optimizer.step()
+        with torch.no_grad():
+            # The estimator k3 of http://joschu.net/blog/kl-approx.html: never negative, little variance.
+            kl = (log_ratio.exp() - 1 - log_ratio).mean()
+            clipped = (log_ratio.exp() - 1).abs() > self.config.clip_ratio
+        return {
+            "policy_loss": policy_loss.item(),
+            "value_loss": value_loss.item(),
+            "entropy": mean_entropy.item(),
+            "approx_kl": kl.item(),
+            "clip_fraction": clipped.float().mean().item(),
+        }
+
+    def _policy_loss(self, ratio: Tensor, advantage: Tensor) -> Tensor:
+        if len(advantage) > 1:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        clipped = ratio.clamp(1 - self.config.clip_ratio, 1 + self.config.clip_ratio)
+        return -torch.min(advantage * ratio, advantage * clipped).mean()
+
+    def _value_loss(self, value: Tensor, old_value: Tensor, target: Tensor) -> Tensor:
+        reach = self.config.value_clip
+        if reach is not None:
+            value = old_value + (value - old_value).clamp(-reach, reach)
+        return functional.mse_loss(value, target)
+
+
+class RewardScale(nn.Module):
+    """Divides rewards by the running deviation of the discounted return, so that values are about 1 in size whatever
+    the reward's own scale. No mean is taken off: that would change which policy is best."""
+
+    discounted_N: Tensor
+
+    def __init__(self, gamma: float) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.returns = RunningMeanStd()
+        self.register_buffer("discounted_N", torch.zeros(0))
+
+    @torch.no_grad()
+    def forward(self, reward_TN: Tensor, done_TN: Tensor) -> Tensor:
+        if self.discounted_N.shape != reward_TN[0].shape:
+            self.discounted_N = torch.zeros_like(reward_TN[0])
+        discounted_TN = torch.empty_like(reward_TN)
+        for t, (reward_N, done_N) in enumerate(zip(reward_TN, done_TN, strict=True)):
+            discounted_TN[t] = self.gamma * self.discounted_N + reward_N
+            self.discounted_N = discounted_TN[t] * ~done_N
+        self.returns.update(discounted_TN)
+        return (reward_TN / self.returns.std).clamp(-CLIP, CLIP)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # The number of environments is known only from a rollout, or from a run that is being resumed.
+        self.discounted_N = torch.zeros_like(state_dict[prefix + "discounted_N"])
+        super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -1,0 +1,145 @@
+"""Soft actor-critic (Haarnoja et al. 2018), with what RLPD (Ball et al. 2023) adds for few data: many critics of which
+a few give the target, layer norm, and more updates per step."""
+
+import copy
+import math
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rewardlab.config.schema import OptimConfig, SACConfig
+from rewardlab.models.critics import EnsembleCritics
+from rewardlab.models.policies import SquashedGaussianActor
+from rewardlab.rl.learner import make_optimizer, move_target, require_finite, scheduled_rate, set_rate, shifted
+from rewardlab.types import Batch
+
+_CHECKED = (("observation", "state"), ("next_observation", "state"), "action", "reward")
+
+
+class SAC:
+    """Learns from transitions [B] with observation, action, reward, next_observation, terminated.
+
+    A time limit is not an end: only `terminated` stops bootstrapping. Actor and critics share one encoder, which the
+    critics' loss trains.
+    """
+
+    def __init__(
+        self,
+        actor: SquashedGaussianActor,
+        critics: EnsembleCritics,
+        config: SACConfig,
+        optim: OptimConfig,
+        *,
+        gamma: float,
+        action_space: spaces.Box,
+        seed: int,
+    ) -> None:
+        if actor.encoder is not critics.encoder:
+            raise ValueError("actor and critics must share one encoder: make_critics(actor.encoder, ...)")
+        self.actor = actor
+        self.critics = critics
+        self.target_critics = copy.deepcopy(critics).requires_grad_(False)
+        self.config = config
+        self.optim = optim
+        self.gamma = gamma
+        self.target_entropy = -float(math.prod(action_space.shape))
+        self.log_alpha = torch.tensor(math.log(config.init_alpha), requires_grad=True)
+        self.actor_optimizer = make_optimizer(actor.head.parameters(), optim)
+        self.critic_optimizer = make_optimizer(critics.parameters(), optim)
+        self.alpha_optimizer = make_optimizer([self.log_alpha], optim)  # type: ignore[list-item]
+        self.updates = 0
+        self._generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def policy(self) -> SquashedGaussianActor:
+        return self.actor
+
+    def set_progress(self, env_steps: int, total_env_steps: int) -> None:
+        for optimizer in (self.actor_optimizer, self.critic_optimizer, self.alpha_optimizer):
+            set_rate(optimizer, scheduled_rate(self.optim, env_steps / total_env_steps))
+
+    def learn(self, batch: Batch) -> dict[str, float]:
+        """One step of the critics; after every `policy_delay` of them one of the actor and the temperature, and only
+        then are there figures of these."""
+        require_finite(batch, *_CHECKED)
+        observation, next_observation = batch["observation"], batch["next_observation"]
+        self.critics.encoder.update_statistics(observation)
+        if self.config.image_shift:
+            observation = shifted(observation, self._generator)
+            next_observation = shifted(next_observation, self._generator)
+        features = self.critics.encoder(observation)
+        target = self.target(batch["reward"], batch["terminated"], next_observation)
+        q = self.critics(features, batch["action"])
+        # Summed over the critics: each learns as if it were alone, however many there are.
+        critic_loss = functional.mse_loss(q, target.expand_as(q), reduction="none").mean(-1).sum()
+        self._step(self.critic_optimizer, critic_loss)
+        figures = {"critic_loss": critic_loss.item() / len(q), "q_mean": q.detach().mean().item()}
+        self.updates += 1
+        if self.updates % self.config.updates_per_actor_update == 0:
+            figures |= self._improve_actor(features.detach())
+        move_target(self.target_critics, self.critics, self.config.tau)
+        return figures
+
+    @torch.no_grad()
+    def target(self, reward: Tensor, terminated: Tensor, next_observation: Batch) -> Tensor:
+        """What the critics should say [B]: r + gamma * (min Q' - alpha * log pi) of an action drawn for next."""
+        next_action, log_prob = self.actor.sample(self.actor.encoder(next_observation), self._generator)
+        q = self.target_critics(self.target_critics.encoder(next_observation), next_action)
+        subset = self.config.critic_subset
+        if subset is not None:
+            q = q[torch.randperm(len(q), generator=self._generator)[:subset]]
+        following = q.amin(0) - self.log_alpha.exp() * log_prob
+        return reward + self.gamma * torch.where(terminated, 0.0, following)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "actor": self.actor.state_dict(),
+            "critics": self.critics.state_dict(),
+            "target_critics": self.target_critics.state_dict(),
+            "log_alpha": self.log_alpha.detach().clone(),
+            "actor_optimizer": self.actor_optimizer.state_dict(),
+            "critic_optimizer": self.critic_optimizer.state_dict(),
+            "alpha_optimizer": self.alpha_optimizer.state_dict(),
+            "updates": self.updates,
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.actor.load_state_dict(state["actor"])
+        self.critics.load_state_dict(state["critics"])
+        self.target_critics.load_state_dict(state["target_critics"])
+        with torch.no_grad():
+            self.log_alpha.copy_(state["log_alpha"])
+        self.actor_optimizer.load_state_dict(state["actor_optimizer"])
+        self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+        self.alpha_optimizer.load_state_dict(state["alpha_optimizer"])
+        self.updates = state["updates"]
+        self._generator.set_state(state["generator"])
+
+    def _improve_actor(self, features: Tensor) -> dict[str, float]:
+        action, log_prob = self.actor.sample(features, self._generator)
+        q = self.critics(features, action)
+        # With a random subset in the target no minimum is needed here: REDQ and RLPD take the mean.
+        value = q.amin(0) if self.config.critic_subset is None else q.mean(0)
+        actor_loss = (self.log_alpha.detach().exp() * log_prob - value).mean()
+        self._step(self.actor_optimizer, actor_loss)
+        entropy = -log_prob.detach().mean()
+        alpha_loss = self.log_alpha * (entropy - self.target_entropy)
+        self._step(self.alpha_optimizer, alpha_loss)
+        return {
+            "actor_loss": actor_loss.item(),
+            "entropy": entropy.item(),
+            "alpha": self.log_alpha.detach().exp().item(),
+        }
+
+    def _step(self, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        optimizer.zero_grad(set_to_none=True)
+        # Only towards these: the actor's loss passes through the critics and must not leave gradients there.
+        loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
+        if self.optim.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.optim.max_grad_norm)
+        optimizer.step()
