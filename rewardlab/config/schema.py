@@ -70,8 +70,10 @@ class LoggerConfig:
 class RunnerConfig:
     task: Literal["collect", "train_reward", "train_policy"] = "train_policy"  # what a run of this configuration does
     max_epochs: PositiveInt = 100  # passes over the data (train_reward), rollout-and-update rounds (train_policy)
-    max_steps: PositiveInt | None = None  # stop after this many optimizer steps; null = max_epochs alone decides
-    val_check_interval: PositiveInt = 1  # epochs between two validations
+    max_steps: PositiveInt | None = None  # train_reward: stop after this many optimizer steps; null = max_epochs decides
+    max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
+    stop_at_success: Probability | None = None  # train_policy: stop when this share of a rollout's episodes succeed
+    val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
     save_interval: PositiveInt = 10  # epochs between two checkpoints
     checkpoint_dir: str | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
     resume_dir: str | None = None  # checkpoint to continue from; null = from the start
@@ -167,6 +169,9 @@ class RewardConfig:
     fail_reward: float = 0.0
     reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
     combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
+    cotrain: bool = False  # go on training the reward model on the policy's own episodes
+    relabel: Literal["changed", "sample"] = "changed"  # off policy: score stored transitions when the model changed, or
+    # whenever they are drawn
     reward_weight: float = 1.0
     env_reward_weight: float = 0.0  # "weighted" only
     model: RewardModelConfig = RewardModelConfig()
@@ -198,6 +203,7 @@ class PPOConfig:
 
 @section
 class SACConfig:
+    rollout_steps: PositiveInt = 32  # steps of each environment between two rounds of updates
     replay_size: PositiveInt = 1_000_000  # transitions kept
     learning_starts: NonNegativeInt = 5_000  # environment steps before the first update
     utd_ratio: PositiveFloat = 1.0  # updates of the critics per environment step (update to data)
@@ -227,6 +233,7 @@ class SACConfig:
 
 @section
 class DQNConfig:
+    rollout_steps: PositiveInt = 32  # steps of each environment between two rounds of updates
     replay_size: PositiveInt = 100_000  # transitions kept
     learning_starts: NonNegativeInt = 1_000  # environment steps before the first update
     utd_ratio: PositiveFloat = 0.25  # updates per environment step (update to data)

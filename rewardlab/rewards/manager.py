@@ -45,6 +45,37 @@ def combine_rewards(
     raise ConfigError(unknown_name("combine_mode", str(combine_mode), ["replace", "add", "weighted"]))
 
 
+def learner_rewards(
+    config: RewardConfig, env_reward: Tensor, model_reward: Tensor, ended: Tensor | None = None
+) -> Tensor:
+    """The reward the learner sees, in the shape of `env_reward`, from the model's rewards of the frames it scored.
+
+    `per_step`: one for each element of `env_reward`. `terminal`: one for each true entry of `ended`, in order; 0 is
+    combined elsewhere.
+    """
+    env_reward = env_reward.float()
+    scored = model_reward.flatten().float().to(env_reward.device)
+    if config.reward_mode == "per_step":
+        if scored.numel() != env_reward.numel():
+            raise DataError(f"{scored.numel()} frames for {env_reward.numel()} rewards; per_step scores each step")
+        placed = scored.reshape(env_reward.shape)
+    else:
+        if ended is None or ended.shape != env_reward.shape:
+            found = None if ended is None else list(ended.shape)
+            raise DataError(f"terminal mode needs `ended` of shape {list(env_reward.shape)}; found {found}")
+        if len(scored) != int(ended.sum()):
+            raise DataError(f"{len(scored)} final frames for {int(ended.sum())} episodes that ended; expected one each")
+        placed = torch.zeros_like(env_reward)
+        placed[ended.bool()] = scored
+    return combine_rewards(
+        env_reward,
+        placed,
+        combine_mode=config.combine_mode,
+        reward_weight=config.reward_weight,
+        env_reward_weight=config.env_reward_weight,
+    )
+
+
 class RewardManager:
     """When to score, how to map, how to combine. The model only ever sees frames it is given.
 
@@ -127,23 +158,9 @@ class RewardManager:
         `terminal`: `ended` is true where an episode ended, and `observations` are the true last frames of those
         episodes alone (`final_obs`, not the first frame after the reset), in the order of `ended`; None if none ended.
         """
-        env_reward = env_reward.float()
-        if self.config.reward_mode == "per_step":
-            scored = self.compute_rewards(observations).to(env_reward.device)
-            if scored.numel() != env_reward.numel():
-                raise DataError(f"{scored.numel()} frames for {env_reward.numel()} rewards; per_step scores each step")
-            return self.combine(env_reward, scored.reshape(env_reward.shape))
-        if ended is None or ended.shape != env_reward.shape:
-            found = None if ended is None else list(ended.shape)
-            raise DataError(f"terminal mode needs `ended` of shape {list(env_reward.shape)}; found {found}")
-        model_reward = torch.zeros_like(env_reward)
-        count = int(ended.sum())
-        if count:
-            scored = self.compute_rewards(observations).flatten().to(env_reward.device)
-            if len(scored) != count:
-                raise DataError(f"{len(scored)} final frames for {count} episodes that ended; expected one each")
-            model_reward[ended.bool()] = scored.float()
-        return self.combine(env_reward, model_reward)
+        needed = self.config.reward_mode == "per_step" or (ended is not None and bool(ended.any()))
+        scored = self.compute_rewards(observations) if needed else torch.zeros(0)
+        return learner_rewards(self.config, env_reward, scored, ended)
 
     def _show(self, model: SuccessClassifier, observations: Any, probability: Tensor) -> None:
         assert self.debug_images is not None

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from rewardlab import compat
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
 from rewardlab.errors import DataError
+from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.manager import RewardManager
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
@@ -31,6 +33,16 @@ class Scores(NamedTuple):
     reward: Tensor  # not yet weighted or combined with the environment's
 
 
+@dataclass(frozen=True)
+class RewardFacts:
+    """What a training run must know of its reward model."""
+
+    model_type: str
+    cameras: tuple[str, ...]
+    threshold: float  # the verdict is "success" above it
+    metrics: dict[str, Any]  # its figures on held-out episodes; {} if it came without
+
+
 class RewardWorker:
     """A RewardManager in a place of its own.
 
@@ -44,6 +56,12 @@ class RewardWorker:
     def init_worker(self) -> None:
         """Load the model."""
         self.manager = RewardManager.from_config(self.config, self.device)
+
+    def facts(self) -> RewardFacts:
+        model = self.manager.model
+        cameras = model.image_keys if isinstance(model, SuccessClassifier) else ()
+        metrics = model.metrics if isinstance(model, SuccessClassifier) else {}
+        return RewardFacts(model.model_type, cameras, self.manager.threshold, metrics)
 
     def compute_rewards(self, observations: Any) -> Tensor:
         """The model's reward of each frame, not yet weighted or combined."""
@@ -65,6 +83,9 @@ class RewardWorker:
         model.train()
         model.clear_data(iteration)
         return model.state_dict()
+
+    def weights(self) -> Weights:
+        return self.manager.model.state_dict()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         self.manager.model.load_state_dict(weights)
@@ -92,6 +113,17 @@ class RewardGroup:
             return RewardWorker(config, seat.device)
 
         return cls(cluster.launch("reward", make, name=config.group_name, background=background))
+
+    def facts(self) -> RewardFacts:
+        facts: RewardFacts = self.workers[0].submit("facts").result()
+        return facts
+
+    def weights(self) -> Weights:
+        weights: Weights = self.workers[0].submit("weights").result()
+        return weights
+
+    def load_weights(self, weights: Weights) -> None:
+        self.workers.setup("load_weights", weights)
 
     def compute_batch_rewards(self, observations: Any) -> Future[Tensor]:
         return Joined(self._scatter("compute_batch_rewards", observations), torch.cat)

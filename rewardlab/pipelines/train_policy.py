@@ -1,0 +1,377 @@
+"""Stages 1 and 3: a policy, on the environment's own reward or on a learned one."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from torch import Tensor
+
+from rewardlab.config import ExperimentConfig, to_yaml
+from rewardlab.config.schema import EnvConfig
+from rewardlab.data.atomic import replace_file
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.rewards.audit import Alarm, Audit, Reference
+from rewardlab.rewards.manager import learner_rewards
+from rewardlab.rl.evaluation import Evaluation
+from rewardlab.rl.make import make_policy_network
+from rewardlab.training.policy_report import read_history, write_policy_report
+from rewardlab.training.run_log import HISTORY, RunLog, forget_after
+from rewardlab.training.run_state import load_state, save_state
+from rewardlab.training.trust import TrustFigures
+from rewardlab.types import Batch
+from rewardlab.workers.actor import ActorWorker, off_policy_settings
+from rewardlab.workers.cluster import Cluster, Seat
+from rewardlab.workers.env import EnvWorker, Scoring
+from rewardlab.workers.lanes import Lanes, Rollout
+from rewardlab.workers.reward import RewardFacts, RewardGroup
+from rewardlab.workers.rollout import RolloutWorker
+
+
+@dataclass
+class Progress:
+    """Where a run is; with the actor's state all that a resumed run must know."""
+
+    iteration: int = 0  # rollout-and-update rounds done
+    env_steps: int = 0
+    stopped: str | None = None  # why it ended before its budget was spent
+    terminal_only: bool = False  # an alarm switched from per_step to terminal rewards
+    alarms: list[Alarm] = field(default_factory=list)
+
+
+def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
+    """Train as `cfg` says; returns the last checkpoint."""
+    console = console or Console()
+    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
+    if (out / HISTORY).exists() and cfg.runner.resume_dir is None:
+        raise DataError(
+            f"{out} has a run already. Choose another runner.logger.log_path, or continue that run with "
+            f"runner.resume_dir={out}/checkpoints/global_step_<number>"
+        )
+    with Cluster(cfg.cluster) as cluster:
+        training = PolicyTraining(cfg, cluster, out)
+        if cfg.runner.resume_dir is not None:
+            training.resume(Path(cfg.runner.resume_dir))
+        replace_file(out / "config.yaml", to_yaml(cfg).encode())
+        with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
+            while not training.finished:
+                figures = training.iterate()
+                log.write(training.progress.iteration, figures, _words(figures, training.progress))
+                for alarm in training.new_alarms():
+                    log.say(f"[bold red]alarm[/]: {alarm.words}")
+                training.save_if_due()
+        training.close()
+    report = _report(cfg, training, out)
+    _summarize(console, training, report)
+    return training.checkpoint
+
+
+class PolicyTraining:
+    """The workers of a run and what happens in an iteration: roll, score, combine, learn, evaluate."""
+
+    def __init__(self, cfg: ExperimentConfig, cluster: Cluster, out: Path) -> None:
+        self.cfg = cfg
+        self.out = out
+        self.progress = Progress()
+        self.checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+        self.off_policy = off_policy_settings(cfg)
+        settings = self.off_policy or cfg.algorithm.ppo
+        self.rollout_steps = settings.rollout_steps
+        self.learned = RewardGroup.launch(cluster, cfg.reward, background=True) if cfg.reward.use_reward_model else None
+        self.reward_facts: RewardFacts | None = None if self.learned is None else self.learned.facts()
+        self.audit = self._make_audit()
+        self.envs = cluster.launch("env", self._make_env, name="EnvGroup")
+        spaces = self.envs[0].submit("spaces").result()
+        self.actor = cluster.launch("actor", lambda seat: ActorWorker(cfg, *spaces), name="ActorGroup", count=1)[0]
+        policies = cluster.launch(
+            "rollout",
+            lambda seat: RolloutWorker(make_policy_network(cfg, *spaces), spaces[1], seed=_seed(cfg, 1, seat)),
+            name="RolloutGroup",
+            count=len(self.envs),
+        )
+        self.lanes = Lanes(self.envs, policies, None if self.learned is None else self.learned.workers)
+        self.evaluation = Evaluation(cfg.env.eval, seed=cfg.seed + 10_000)
+        self.evaluated = make_policy_network(cfg, *spaces)
+        self._afresh = True
+        self._said = 0
+        if self.learned is not None and self.off_policy is not None and self._keeps_frames:
+            self.actor.submit("load_reward_model").result()
+
+    def iterate(self) -> dict[str, float]:
+        """One round; the figures to log."""
+        clock = Clock()
+        cfg, progress = self.cfg, self.progress
+        with clock("sync"):
+            self.actor.submit("set_progress", progress.env_steps, self._total_env_steps()).result()
+            weights = self.actor.submit("policy_weights").result()
+            self.lanes.policies.setup("load_policy", weights)
+        at_random = self.off_policy is not None and progress.env_steps < self.off_policy.learning_starts
+        with clock("rollout"):
+            rollout = self.lanes.roll(progress.iteration, self.rollout_steps, afresh=self._afresh, at_random=at_random)
+        self._afresh = False
+        with clock("reward"):
+            batch, figures = self._rewarded(rollout)
+        progress.iteration += 1
+        progress.env_steps += batch.numel()
+        with clock("learn"):
+            learned = self.actor.submit("learn", batch, progress.env_steps).result()
+        figures |= {f"train/{name}": value for name, value in learned.items()}
+        figures |= self._evaluated(clock) if self._due(cfg.runner.val_check_interval) else {}
+        self._stop_early(figures)
+        clock.seconds["compute_model_rewards"] = rollout.waited
+        timings = {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
+        return {"env_steps": progress.env_steps, **figures, **timings}
+
+    @property
+    def finished(self) -> bool:
+        runner, progress = self.cfg.runner, self.progress
+        spent = runner.max_env_steps is not None and progress.env_steps >= runner.max_env_steps
+        return spent or progress.iteration >= runner.max_epochs or progress.stopped is not None
+
+    def new_alarms(self) -> list[Alarm]:
+        alarms = self.progress.alarms[self._said :]
+        self._said = len(self.progress.alarms)
+        return alarms
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.checkpoints / f"global_step_{self.progress.iteration}"
+
+    def save_if_due(self) -> None:
+        if not (self._due(self.cfg.runner.save_interval) or self.finished):
+            return
+        progress = self.progress
+        state = {
+            "actor": self.actor.submit("state_dict").result(),
+            "iteration": progress.iteration,
+            "env_steps": progress.env_steps,
+            "terminal_only": progress.terminal_only,
+            "audit": None if self.audit is None else self.audit.state_dict(),
+            "reward_model": self.learned.weights() if self.learned is not None and self.cfg.reward.cotrain else None,
+        }
+        facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
+        save_state(self.checkpoint, state, facts)
+        # A run resumed from here begins with new episodes, so this one does so too: both go on alike.
+        self._afresh = True
+
+    def resume(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint of this run or of an earlier stage, whose reward may have been another one."""
+        state, facts = load_state(checkpoint)
+        if facts.get("algorithm") != self.cfg.algorithm.name:
+            raise ConfigError(
+                f"runner.resume_dir: {checkpoint} was trained by {facts.get('algorithm')}, but algorithm.name is "
+                f"{self.cfg.algorithm.name}"
+            )
+        try:
+            self.actor.submit("load_state_dict", state["actor"]).result()
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise ConfigError(f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({error})") from error
+        self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
+        if checkpoint.resolve().parent != self.checkpoints.resolve():
+            return  # another stage: its audit and its reward model are not this one's
+        forget_after(self.out, self.progress.iteration)
+        if self.audit is not None and state["audit"] is not None:
+            self.audit.load_state_dict(state["audit"])
+        if self.learned is not None and state["reward_model"] is not None:
+            self.learned.load_weights(state["reward_model"])
+        if state["terminal_only"]:
+            self._go_terminal()
+
+    def close(self) -> None:
+        """Wait for files that workers still write."""
+        self.envs.call("close").result()
+        if self.audit is not None:
+            self.audit.close()
+
+    def _rewarded(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
+        """The rollout with the reward the learner shall see, and how good that reward is."""
+        batch, episodes = rollout.batch, rollout.episodes
+        ended = batch["terminated"] | batch["truncated"]
+        figures: dict[str, float] = {}
+        if len(episodes.length):
+            figures = {"env/return": float(episodes.reward.mean()), "env/episode_length": float(episodes.length.mean())}
+            for name in ("success_once", "success_at_end"):
+                values = getattr(episodes, name)
+                if values is not None:
+                    figures[f"env/{name}"] = float(np.mean(values))
+        if rollout.scores is None:
+            batch["reward"] = batch["env_reward"]
+        else:
+            config = self._reward_config
+            batch["reward"] = learner_rewards(config, batch["env_reward"], rollout.scores.reward, ended)
+            figures["rollout/model_rewards"] = float(rollout.scores.reward.mean()) if ended.any() else 0.0
+            truth = None if episodes.success_once is None else _scored(batch["success"], ended, config.reward_mode)
+            figures |= self._audited(rollout, truth, figures)
+            self._cotrain(rollout, truth)
+        figures["rollout/rewards"] = float(batch["reward"].mean())
+        return batch, figures
+
+    def _audited(self, rollout: Rollout, truth: Tensor | None, figures: Mapping[str, float]) -> dict[str, float]:
+        if self.audit is None or rollout.scores is None or not len(rollout.scores.estimate):
+            return {}
+        result = self.audit.check(
+            self.progress.iteration + 1,
+            probability=rollout.scores.estimate,
+            success=truth,
+            frames=rollout.frames,
+            model_reward=figures["rollout/model_rewards"],
+            episode_success=figures.get("env/success_at_end"),
+        )
+        self.progress.alarms += result.alarms
+        if result.alarms and self.cfg.reward.audit.on_alarm == "stop":
+            self.progress.stopped = f"the audit raised an alarm: {result.alarms[0].words}"
+        if result.alarms and self.cfg.reward.audit.on_alarm == "terminal" and not self.progress.terminal_only:
+            self._go_terminal()
+        return result.figures
+
+    def _cotrain(self, rollout: Rollout, truth: Tensor | None) -> None:
+        if not self.cfg.reward.cotrain or self.learned is None:
+            return
+        if truth is None:
+            raise ConfigError("reward.cotrain: the environment does not report success, so there is nothing to learn from")
+        self.learned.update({"images": rollout.frames, "success": truth}, self.progress.iteration)
+        if self.off_policy is not None:
+            self.actor.submit("load_reward_model", self.learned.weights()).result()
+            if self.cfg.reward.relabel == "changed":
+                self.actor.submit("relabel").result()
+
+    def _evaluated(self, clock: "Clock") -> dict[str, float]:
+        with clock("evaluate"):
+            self.evaluated.load_state_dict(self.actor.submit("policy_weights").result())
+            return {f"eval/{name}": value for name, value in self.evaluation.run(self.evaluated).items()}
+
+    def _stop_early(self, figures: Mapping[str, float]) -> None:
+        wanted, reached = self.cfg.runner.stop_at_success, figures.get("env/success_at_end", 0.0)
+        if wanted is not None and reached >= wanted:
+            self.progress.stopped = f"{reached:.0%} of the episodes succeeded (runner.stop_at_success={wanted:g})"
+
+    def _due(self, interval: int) -> bool:
+        return self.progress.iteration % interval == 0 or self.finished
+
+    def _total_env_steps(self) -> int:
+        budget = self.cfg.runner.max_epochs * self.rollout_steps * self.cfg.env.train.num_envs
+        return min(budget, self.cfg.runner.max_env_steps or budget)
+
+    @property
+    def _reward_config(self) -> Any:
+        return replace(self.cfg.reward, reward_mode="terminal") if self.progress.terminal_only else self.cfg.reward
+
+    @property
+    def _keeps_frames(self) -> bool:
+        return self.off_policy is not None and (self.cfg.reward.cotrain or self.cfg.reward.relabel == "sample")
+
+    def _scoring(self) -> Scoring | None:
+        if self.reward_facts is None:
+            return None
+        terminal = self._reward_config.reward_mode == "terminal"
+        if terminal and self._keeps_frames:
+            raise ConfigError(
+                "reward.reward_mode: terminal keeps no frames to score again; off policy, reward.cotrain and "
+                "reward.relabel=sample need per_step"
+            )
+        return Scoring(self.reward_facts.cameras, terminal, keep=self._keeps_frames)
+
+    def _go_terminal(self) -> None:
+        self.progress.terminal_only = True
+        self.envs.setup("set_scoring", self._scoring())
+
+    def _make_env(self, seat: Seat) -> EnvWorker:
+        cfg = self.cfg
+        share = _share(cfg.env.train, seat)
+        collection = cfg.data.collection if cfg.data.collection.enabled else None
+        return EnvWorker(
+            share,
+            seed=_seed(cfg, 0, seat),
+            scoring=self._scoring(),
+            collection=collection,
+            keep_next=self.off_policy is not None,
+        )
+
+    def _make_audit(self) -> Audit | None:
+        if self.reward_facts is None or not self.cfg.reward.audit.enabled:
+            return None
+        return Audit(
+            self.cfg.reward.audit,
+            threshold=self.reward_facts.threshold,
+            reference=Reference.from_metrics(self.reward_facts.metrics),
+            directory=self.out / "audit",
+        )
+
+
+class Clock:
+    """Where the time of an iteration goes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+
+def _seed(cfg: ExperimentConfig, stream: int, seat: Seat) -> int:
+    """A policy must not know the scene by its dice, so that each worker has a stream of its own."""
+    return int(np.random.SeedSequence([cfg.seed, stream, seat.index]).generate_state(1)[0])
+
+
+def _share(env: EnvConfig, seat: Seat) -> EnvConfig:
+    if env.num_envs < seat.count:
+        raise ConfigError(f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={seat.count}")
+    first, last = (env.num_envs * edge // seat.count for edge in (seat.index, seat.index + 1))
+    return replace(env, num_envs=last - first)
+
+
+def _scored(success: Tensor, ended: Tensor, reward_mode: str) -> Tensor:
+    return success[ended] if reward_mode == "terminal" else success.flatten()
+
+
+def _words(figures: Mapping[str, float], progress: Progress) -> str:
+    parts = [f"{progress.env_steps:,} steps"]
+    for name, word in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
+        if name in figures:
+            parts.append(f"{word} {figures[name]:.0%}")
+    if "env/success_at_end" not in figures and "env/return" in figures:
+        parts.append(f"return {figures['env/return']:.1f}")
+    if "rollout/model_rewards" in figures:
+        parts.append(f"model reward {figures['rollout/model_rewards']:.2f}")
+    return "  ".join(parts) + ("  [bold red]ALARM[/]" if progress.alarms else "")
+
+
+def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
+    facts = training.reward_facts
+    return write_policy_report(
+        out / "report.html",
+        title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
+        history=read_history(out / HISTORY),
+        alarms=training.progress.alarms,
+        disputed=out / "audit" if training.audit is not None else None,
+        figures=TrustFigures.from_json(facts.metrics) if facts is not None and facts.metrics else None,
+        facts={
+            "algorithm": cfg.algorithm.name,
+            "environments": str(cfg.env.train.num_envs),
+            "reward": _reward_words(cfg),
+            "seed": str(cfg.seed),
+            "environment steps": f"{training.progress.env_steps:,}",
+            **({"ended early": training.progress.stopped} if training.progress.stopped else {}),
+        },
+    )
+
+
+def _reward_words(cfg: ExperimentConfig) -> str:
+    if not cfg.reward.use_reward_model:
+        return f"the environment's own ({cfg.env.train.reward})"
+    return f"{cfg.reward.model.checkpoint_path}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"
+
+
+def _summarize(console: Console, training: PolicyTraining, report: Path) -> None:
+    progress = training.progress
+    if progress.stopped:
+        console.print(f"stopped: {progress.stopped}", highlight=False, markup=False, soft_wrap=True)
+    for place, path in (("checkpoint", training.checkpoint), ("report", report)):
+        console.print(f"{place}: {path}", highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,54 @@
+"""How good a policy is when it does its best: one episode in each of some environments, always the same ones."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from rewardlab.config.schema import EnvConfig
+from rewardlab.envs import make_vec_env
+from rewardlab.envs.frames import following_success, says_success
+from rewardlab.envs.observations import as_observation, to_batch
+from rewardlab.errors import DataError
+
+MAX_STEPS = 100_000
+
+
+class Evaluation:
+    """`env.num_envs` episodes that follow from the seed. The environment's own reward and success, never a model's."""
+
+    def __init__(self, env: EnvConfig, *, seed: int) -> None:
+        self.env = make_vec_env(env)
+        self.seed = seed
+
+    def run(self, policy: nn.Module) -> dict[str, float]:
+        """`return`, `length` and, where the environment knows them, `success_once` and `success_at_end`; means."""
+        n = self.env.num_envs
+        obs, _ = self.env.reset(seed=self.seed)
+        generator = torch.Generator().manual_seed(self.seed)
+        reward_sum, length = np.zeros(n), np.zeros(n)
+        once, at_end, running = np.zeros(n, bool), np.zeros(n, bool), np.ones(n, bool)
+        known = False
+        for _ in range(MAX_STEPS):
+            answer = policy.act(to_batch(as_observation(obs)), generator, explore=False)  # type: ignore[operator]
+            action = np.asarray(answer["action"].numpy())
+            space = self.env.single_action_space
+            if action.dtype.kind == "f":
+                action = np.clip(action, space.low, space.high)  # type: ignore[attr-defined]
+            obs, reward, terminated, truncated, infos = self.env.step(action)
+            done = np.asarray(terminated) | np.asarray(truncated)
+            success = following_success(infos, done)
+            known |= says_success(infos)
+            once |= running & success
+            at_end = np.where(running & done, success, at_end)
+            reward_sum += np.where(running, reward, 0)
+            length += running
+            running &= ~done
+            if not running.any():
+                figures = {"return": float(reward_sum.mean()), "length": float(length.mean())}
+                if known:
+                    figures |= {"success_once": float(once.mean()), "success_at_end": float(at_end.mean())}
+                return figures
+        raise DataError(
+            f"an episode of '{self.env.spec.id if self.env.spec else self.env}' did not end in {MAX_STEPS} steps: set "
+            "env.eval.max_episode_steps"
+        )

@@ -1,0 +1,112 @@
+"""The worker that learns: an RL algorithm, and off policy the transitions it learns from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rewardlab.config.schema import DQNConfig, ExperimentConfig, SACConfig
+from rewardlab.data.replay import ReplayBuffer, mixed_sample
+from rewardlab.rewards.manager import RewardManager
+from rewardlab.rl.make import make_learner
+from rewardlab.types import Batch
+
+ON_POLICY = ("ppo",)
+
+
+def off_policy_settings(cfg: ExperimentConfig) -> SACConfig | DQNConfig | None:
+    """Of the algorithm that a config asks for; None if it learns on policy."""
+    name = cfg.algorithm.name
+    return None if name in ON_POLICY else cfg.algorithm.sac if name == "sac" else cfg.algorithm.dqn
+
+
+class ActorWorker:
+    """Learns from rollouts [T, N] whose `reward` is the one to be maximised.
+
+    Off policy, transitions go into a replay buffer. Their rewards are made again with `relabel`, or with
+    `reward.relabel: sample` whenever they are drawn, both from the frames they came with.
+    """
+
+    def __init__(
+        self, cfg: ExperimentConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> None:
+        self.cfg = cfg
+        self.learner = make_learner(cfg, observation_space, action_space)
+        self.settings = off_policy_settings(cfg)
+        self.replay = None if self.settings is None else ReplayBuffer(self.settings.replay_size)
+        self.demos: ReplayBuffer | None = None
+        self._generator = torch.Generator().manual_seed(cfg.seed + 2)
+        self._updates_due = 0.0
+        self._manager: RewardManager | None = None
+
+    def policy_weights(self) -> dict[str, Tensor]:
+        """A copy, for workers that act while this one learns on."""
+        policy: Any = self.learner.policy
+        return {name: tensor.detach().clone() for name, tensor in policy.state_dict().items()}
+
+    def set_progress(self, env_steps: int, total_env_steps: int) -> None:
+        self.learner.set_progress(env_steps, total_env_steps)
+
+    def learn(self, rollout: Batch, env_steps: int) -> dict[str, float]:
+        """`env_steps` have been made in all, those of the rollout included."""
+        if self.settings is None:
+            return self.learner.learn(rollout)
+        assert self.replay is not None
+        self.replay.add(rollout.reshape(-1))
+        if env_steps <= self.settings.learning_starts:
+            return {}
+        self._updates_due += rollout.numel() * self.settings.utd_ratio
+        sums: dict[str, float] = {}
+        updates = int(self._updates_due)
+        for _ in range(updates):
+            for name, value in self.learner.learn(self._sample()).items():
+                sums[name] = sums.get(name, 0.0) + value
+        self._updates_due -= updates
+        return {name: total / updates for name, total in sums.items()}
+
+    def load_demos(self, transitions: Batch) -> None:
+        """Demonstrations [n], drawn for a part of each batch (RLPD)."""
+        self.demos = ReplayBuffer(len(transitions))
+        self.demos.add(transitions)
+
+    def load_reward_model(self, weights: Mapping[str, Tensor] | None = None) -> None:
+        """The model that stored transitions are scored by again, with its latest weights."""
+        if self._manager is None:
+            self._manager = RewardManager.from_config(self.cfg.reward)
+        if weights is not None:
+            self._manager.model.load_state_dict(weights)
+
+    def relabel(self) -> None:
+        """Make the rewards of all stored transitions anew."""
+        if self.replay is not None and len(self.replay):
+            self.replay.relabel(self._rewards)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "learner": self.learner.state_dict(),
+            "replay": None if self.replay is None else self.replay.state_dict(),
+            "generator": self._generator.get_state(),
+            "updates_due": self._updates_due,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.learner.load_state_dict(state["learner"])
+        if self.replay is not None:
+            self.replay.load_state_dict(state["replay"])
+        self._generator.set_state(state["generator"])
+        self._updates_due = state["updates_due"]
+
+    def _sample(self) -> Batch:
+        assert self.replay is not None
+        size = self.cfg.actor.global_batch_size
+        fraction = self.cfg.algorithm.sac.demo_fraction
+        batch = mixed_sample(self.replay, self.demos, size, fraction, self._generator)
+        if self.cfg.reward.use_reward_model and self.cfg.reward.relabel == "sample":
+            batch["reward"] = self._rewards(batch)
+        return batch
+
+    def _rewards(self, batch: Batch) -> Tensor:
+        assert self._manager is not None
+        return self._manager.rewards(batch["env_reward"], batch["frames"], batch["terminated"] | batch["truncated"])

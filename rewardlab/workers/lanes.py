@@ -1,0 +1,125 @@
+"""Rollouts from pairs of workers: an EnvWorker and the RolloutWorker that acts for it, a pair a lane.
+
+On Ray every call below only says what is to be done: actions and observations go from worker to worker, all lanes run
+side by side, and frames are scored while the rollout goes on.
+"""
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rewardlab.types import Batch
+from rewardlab.workers.env import Arrival, Episodes
+from rewardlab.workers.group import Future, Group, WorkerDied
+from rewardlab.workers.reward import Scores
+
+SCORED_STEPS = 10  # steps whose frames are scored together: some hundred frames, as large as pays
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What T steps of all environments gave."""
+
+    batch: Batch  # [T, N]
+    scores: Scores | None  # of the frames that were scored, in the order of the batch; None without a reward model
+    episodes: Episodes  # that ended in it
+    waited: float  # seconds, for scores that were not there when the last step was made
+    frames: dict[str, np.ndarray[Any, Any]] | None  # the scored frames themselves, if asked for
+
+
+class Lanes:
+    """All environments as one batch [T, N], whatever number of workers they are spread over."""
+
+    def __init__(self, envs: Group, policies: Group, rewards: Group | None) -> None:
+        self.envs = envs
+        self.policies = policies
+        self.rewards = rewards
+        self._arrivals: list[Future[Arrival] | None] = [None] * len(envs)
+        self._begun: tuple[int, int] | None = None
+
+    def roll(self, iteration: int, steps: int, *, afresh: bool, at_random: bool = False) -> Rollout:
+        """`steps` further steps; `afresh` starts every episode anew, as at the beginning of a run.
+
+        If a worker dies, it is replaced and the rollout is made again from the start, of new episodes: what the dead
+        one had seen is lost, and nothing is counted twice.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._roll(iteration, attempt, steps, afresh or attempt > 0, at_random)
+            except WorkerDied as error:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                warnings.warn(f"{error}; it is replaced, and the rollout made again", RuntimeWarning, stacklevel=2)
+                self._revive()
+        raise AssertionError("unreachable")
+
+    def _roll(self, iteration: int, attempt: int, steps: int, afresh: bool, at_random: bool) -> Rollout:
+        scores: list[list[Future[Scores]]] = [[] for _ in self.envs]
+        frames: list[list[Future[Any]]] = [[] for _ in self.envs]
+        self.policies.call("begin", iteration, attempt, at_random=at_random).result()
+        if afresh:
+            self._arrivals = list(self.envs.call("begin", iteration, attempt))
+        for t in range(steps):
+            for lane, (env, policy) in enumerate(zip(self.envs, self.policies, strict=True)):
+                action = policy.submit("act", self._arrivals[lane])
+                self._arrivals[lane] = env.submit("step", action)
+                if self.rewards is not None and ((t + 1) % SCORED_STEPS == 0 or t == steps - 1):
+                    pictures = env.submit("fetch_frames")
+                    worker = self.rewards[(lane + t // SCORED_STEPS) % len(self.rewards)]
+                    frames[lane].append(pictures)
+                    scores[lane].append(worker.submit("score", pictures, retry=True))
+        acted = [policy.submit("fetch", arrival) for policy, arrival in zip(self.policies, self._arrivals, strict=True)]
+        happened = self.envs.call("fetch")
+        lanes = [a.result().update(h.result()) for a, h in zip(acted, happened, strict=True)]
+        batch: Batch = torch.cat(lanes, dim=1)  # type: ignore[assignment]
+        episodes = _joined(self.envs.call("fetch_episodes").result())
+        if self.rewards is None:
+            return Rollout(batch, None, episodes, 0.0, None)
+        start = time.perf_counter()
+        parts = [[future.result() for future in lane] for lane in scores]
+        seen = [[future.result() for future in lane] for lane in frames]
+        order = _order(lanes, [sum(len(part.reward) for part in lane) for lane in parts])
+        scored = Scores(*(torch.cat([getattr(p, name) for lane in parts for p in lane])[order] for name in Scores._fields))
+        cameras = seen[0][0]
+        rows = order.numpy()
+        pictures = {c: np.concatenate([part[c] for lane in seen for part in lane])[rows] for c in cameras}
+        return Rollout(batch, scored, episodes, time.perf_counter() - start, pictures)
+
+    def _revive(self) -> None:
+        for group in (self.envs, self.policies):
+            for index, worker in enumerate(group):
+                try:
+                    worker.submit("ping").result()
+                except WorkerDied:
+                    group.restart(index)
+
+
+def _order(lanes: list[Batch], counts: list[int]) -> Tensor:
+    """Where each scored frame of the whole batch [T, N] lies when the lanes' frames are put one behind the other."""
+    if len(lanes) == 1:
+        return torch.arange(counts[0])
+    places, number = [], 0
+    for lane, count in zip(lanes, counts, strict=True):
+        scored = torch.ones(lane.batch_size, dtype=torch.bool)
+        if count != lane.numel():  # terminal: the last frames alone
+            scored = lane["terminated"] | lane["truncated"]
+        place = torch.full(lane.batch_size, -1)
+        place[scored] = number + torch.arange(count)
+        places.append(place)
+        number += count
+    whole = torch.cat(places, dim=1)
+    return whole[whole >= 0]
+
+
+def _joined(parts: list[Episodes]) -> Episodes:
+    def column(name: str) -> Any:
+        columns = [getattr(part, name) for part in parts]
+        return None if any(c is None for c in columns) else np.concatenate(columns)
+
+    return Episodes(*(column(name) for name in ("reward", "length", "success_once", "success_at_end")))
