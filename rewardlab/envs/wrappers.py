@@ -6,14 +6,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import cv2
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns
-from rewardlab.data.images import to_numpy, to_uint8_hwc
+from rewardlab.data.images import to_numpy
 from rewardlab.data.writer import EpisodeWriter
+from rewardlab.envs.frames import (
+    CameraFrames,
+    check_autoreset,
+    final_info,
+    final_rows,
+    flags_of,
+    is_image_batch,
+    success_of,
+)
 from rewardlab.errors import DataError
 from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, STATE, SUCCESS_KEYS
 
@@ -45,14 +53,13 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         task: str | None = None,
     ) -> None:
         super().__init__(env)
-        self.cameras = tuple(cameras)
-        self.image_size = image_size
-        # An environment that does not say resets at the next step: Gymnasium's own default.
-        self._autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        if not isinstance(self._autoreset, AutoresetMode):
-            raise DataError(f"metadata['autoreset_mode'] is {self._autoreset!r}; expected a gymnasium AutoresetMode")
+        self._frames = CameraFrames(
+            env,
+            cameras,
+            image_size,
+            advice=". Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config",
+        )
         self._labelled = False
-        self._render = getattr(env.unwrapped, "render_cameras", None)
         spec = env.spec
         self._collector = EpisodeCollector(
             EpisodeWriter(save_dir, format, success_dir=success_dir, failure_dir=failure_dir, durable=durable),
@@ -124,20 +131,16 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         done = arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
         observed = self._observe(obs)
-        if self._autoreset != AutoresetMode.SAME_STEP and infos.get("final_obs") is not None:
-            raise DataError(
-                "infos has 'final_obs', so the environment resets in the same step, but its metadata do not say so: "
-                "set metadata['autoreset_mode'] to AutoresetMode.SAME_STEP, or last frames would be lost"
-            )
+        check_autoreset(self._frames.autoreset, infos)
         nowhere = np.zeros_like(done)
         # Where `obs` is not the last frame of an episode that ended, and where it is the first of a new one.
         replaced, opening = {
             AutoresetMode.SAME_STEP: (done, done),
             AutoresetMode.NEXT_STEP: (nowhere, ~running),  # the step after an end is the reset
             AutoresetMode.DISABLED: (nowhere, nowhere),  # whoever steps on after an end is not in an episode
-        }[self._autoreset]
+        }[self._frames.autoreset]
         self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **_labels(infos, self.num_envs)})
-        if self._autoreset == AutoresetMode.SAME_STEP and len(ended):
+        if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
             final = {name: column[ended] for name, column in {**arrival, **self._final_labels(infos, reward)}.items()}
             self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
         if len(ended):
@@ -177,59 +180,25 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self._collector.add(envs.tolist(), columns)
 
     def _final_labels(self, infos: Any, reward: Array) -> Columns:
-        """The facts of the true last frame; the outer ones already describe the reset frame."""
-        final = infos.get("final_info")
-        if final is None:
-            if any(key in infos for key in SUCCESS_KEYS):
-                raise DataError(
-                    "the environment resets in the same step and reports success, but gives no infos['final_info']: "
-                    "the last frame of an episode would get the label of the next one's first"
-                )
-            final = {}
+        final = final_info(infos)
         labels = _labels(final, self.num_envs)
         return {**labels, "env_reward": to_numpy(final.get("env_reward", reward)).astype(np.float32)}
 
-    def _observe(self, obs: Any, **which: Any) -> Columns:
-        columns = self._state(obs)
-        if self._render is None or not self.cameras:
-            return {**columns, **self._images_in(obs)}
-        frames = self._render(self.cameras, image_size=self.image_size, **which)
-        return {**columns, **{IMAGES + camera: frames[camera] for camera in self.cameras}}
+    def _observe(self, obs: Any) -> Columns:
+        return {**self._state(obs), **_image_columns(self._frames.now(obs))}
 
     def _observe_final(self, infos: Any, envs: Array) -> Columns:
-        if infos.get("final_obs") is None:
-            raise DataError("the environment resets in the same step but gives no infos['final_obs']")
-        return self._observe(_rows(infos["final_obs"], envs), env_ids=envs, final=True)
+        images = _image_columns(self._frames.final(infos, envs))
+        return {**self._state(final_rows(infos["final_obs"], envs)), **images}
 
     def _state(self, obs: Any) -> Columns:
         state = obs.get("state") if isinstance(obs, Mapping) else obs
-        if state is None and not self.cameras:
+        if state is None and not self._frames.cameras:
             raise DataError(f"observations have {', '.join(map(str, obs))}; expected 'state', as there are no cameras")
-        if state is None or _is_image(state):
+        if state is None or is_image_batch(state):
             return {}
         array = to_numpy(state)
         return {STATE: array.reshape(len(array), -1).astype(np.float32)}
-
-    def _images_in(self, obs: Any) -> Columns:
-        columns: Columns = {}
-        images = obs.get("images", obs) if isinstance(obs, Mapping) else {}
-        if _is_image(obs) and len(self.cameras) == 1:
-            images = {self.cameras[0]: obs}
-        for camera in self.cameras:
-            if camera not in images:
-                found = ", ".join(map(str, images)) or "no images"
-                raise DataError(
-                    f"no camera '{camera}': the environment has no render_cameras, and its observations have {found}. "
-                    "Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config"
-                )
-            columns[IMAGES + camera] = self._resized(to_uint8_hwc(images[camera], camera))
-        return columns
-
-    def _resized(self, frames: Array) -> Array:
-        if self.image_size is None or frames.shape[1:3] == tuple(self.image_size):
-            return frames
-        height, width = self.image_size
-        return np.stack([cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in frames])
 
     def __enter__(self) -> Self:
         return self
@@ -243,8 +212,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             self.close()
 
 
-def _is_image(obs: Any) -> bool:
-    return not isinstance(obs, Mapping) and getattr(obs, "ndim", 0) == 4
+def _image_columns(frames: Mapping[str, Array]) -> Columns:
+    return {IMAGES + camera: pictures for camera, pictures in frames.items()}
 
 
 def _as_action(actions: Array) -> Array:
@@ -252,24 +221,4 @@ def _as_action(actions: Array) -> Array:
 
 
 def _labels(infos: Any, num_envs: int) -> Columns:
-    return {"success": _flags(infos, SUCCESS_KEYS, num_envs), "grasp": _flags(infos, GRASP_KEYS, num_envs)}
-
-
-def _flags(infos: Mapping[str, Any], keys: Sequence[str], num_envs: int) -> Array:
-    """A fact per environment under the first key that is there; False where Gymnasium's mask says it is not known."""
-    for key in keys:
-        if key in infos:
-            values = to_numpy(infos[key])
-            known = to_numpy(infos.get(f"_{key}", True)).astype(bool)
-            return np.asarray(values.astype(bool) & known)
-    return np.zeros(num_envs, dtype=bool)
-
-
-def _rows(batch: Any, envs: Array) -> Any:
-    """The observations of some environments, from a batch or from Gymnasium's array of observations and Nones."""
-    if isinstance(batch, Mapping):
-        return {key: _rows(value, envs) for key, value in batch.items()}
-    rows = [batch[i] for i in envs]
-    if isinstance(rows[0], Mapping):
-        return {key: _rows([row[key] for row in rows], np.arange(len(rows))) for key in rows[0]}
-    return np.stack([to_numpy(row) for row in rows])
+    return {"success": success_of(infos, num_envs), "grasp": flags_of(infos, GRASP_KEYS, num_envs)}

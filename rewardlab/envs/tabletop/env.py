@@ -44,6 +44,7 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         "render_fps": 20,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
+    camera_names = CAMERAS
 
     def __init__(
         self,
@@ -236,6 +237,7 @@ class TabletopEnv(gymnasium.Env[Observation, Floats]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium's own form
+    camera_names = CAMERAS
 
     def __init__(
         self,
