@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,18 +125,20 @@ def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
     from PIL import Image
 
     from rewardlab.data import read_episodes
+    from rewardlab.errors import DataError
 
-    out.mkdir(parents=True, exist_ok=True)
     count = 0
-    for episode in read_episodes(*paths):
-        time = 0
-        for pictures, labels in episode.batches([camera]):
-            for picture, label in zip(pictures[camera], labels, strict=True):
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for episode in read_episodes(*paths):
+            name = f"{episode.path.parent.name}_{episode.path.stem}"
+            frames = (zip(pictures[camera], labels, strict=True) for pictures, labels in episode.batches([camera]))
+            for time, (picture, label) in enumerate(chain.from_iterable(frames)):
                 if label:
-                    name = f"{episode.path.parent.name}_{episode.path.stem}_frame{time:03d}.png"
-                    Image.fromarray(picture).save(out / name)
+                    Image.fromarray(picture).save(out / f"{name}_frame{time:03d}.png")
                     count += 1
-                time += 1
+    except OSError as error:
+        raise DataError(f"--vis-output-dir: cannot write to {out}: {error.strerror or error}") from error
     print(f"positive samples: {count:,} pictures in {out}")
 
 

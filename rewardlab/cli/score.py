@@ -148,13 +148,14 @@ def _output(place: str | None) -> Iterator[IO[str]]:
     temporary = temporary_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("x", encoding="utf-8", newline="") as file:
-            yield file
-        temporary.replace(target)
+        try:
+            with temporary.open("x", encoding="utf-8", newline="") as file:
+                yield file
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(f"could not write {target}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
