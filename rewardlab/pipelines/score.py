@@ -48,10 +48,6 @@ class ScoredFile:
     label: npt.NDArray[np.bool_] | None = None
     strip: tuple[tuple[int, Frame], ...] = ()  # some frames to look at, with their times
 
-    @property
-    def is_episode(self) -> bool:
-        return self.label is not None
-
 
 def find_inputs(
     paths: Sequence[str | Path], cameras: Sequence[str], by_camera: Mapping[str, str | Path] | None = None
@@ -161,16 +157,16 @@ def _score_episode(
     model: SuccessClassifier, episode: StoredEpisode, cut: float, strip: int, progress: Callable[[float], None]
 ) -> ScoredFile:
     facts = episode.facts
-    shown = set(_middles(facts.length, strip))
+    shown = _middles(facts.length, strip)
     scores, labels, frames = [], [], []
     start = 0
     size = _frames_at_once(sum(3 * height * width for height, width in facts.cameras.values()))
     for pictures, label in episode.batches(model.image_keys, size):
         scores.append(_probabilities(model, pictures))
         labels.append(label)
-        here = (t for t in range(start, start + len(label)) if t in shown)
-        frames += [(t, pictures[model.image_keys[0]][t - start].copy()) for t in here]
-        start += len(label)
+        end = start + len(label)
+        frames += [(t, pictures[model.image_keys[0]][t - start].copy()) for t in shown if start <= t < end]
+        start = end
         progress(start / facts.length)
     probability = torch.cat(scores)
     return ScoredFile(episode.path, probability, probability > cut, np.concatenate(labels), tuple(frames))
