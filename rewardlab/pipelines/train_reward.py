@@ -3,7 +3,7 @@
 import dataclasses
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.precision import compute_dtype
 from rewardlab.rewards import SuccessClassifier, create_reward_model
+from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
 from rewardlab.training.metrics import FrameScores
 from rewardlab.training.model_card import model_card
@@ -28,10 +29,13 @@ from rewardlab.training.resume import restore_run, save_run
 from rewardlab.training.trust import TrustFigures, assess
 
 
-def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
+def run(
+    cfg: ExperimentConfig, *, console: Console | None = None, on_best: Callable[[Fit], None] = lambda fit: None
+) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
-    Under `torchrun` every process calls this; they train as one.
+    `on_best` is called whenever the weights are the best so far, while the optimizer is as it was then. Under
+    `torchrun` every process calls this; they train as one.
     """
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
@@ -47,21 +51,20 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
         train, validation = _frames(cfg, out, processes)
         quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
         model = _model(cfg, train)
-        fit = _fit(cfg, model, train, validation, processes, checkpoints, quiet, out)
+        fit = _fit(cfg, model, train, validation, processes, checkpoints, quiet, out, on_best)
         if processes.leads:
             _conclude(cfg, model, fit, validation, best, out, quiet)
     return best
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
-    assert cfg.data.data_path is not None  # checked with the config
-    episodes = _random_access(read_episodes(cfg.data.data_path), Path(cfg.data.data_path), out, processes)
+    episodes = _random_access(read_episodes(*cfg.data.paths), cfg.data.paths, out, processes)
     train, validation = split_by_episode(tabulate(episodes), cfg.data.val_fraction, cfg.seed)
     train = sample_per_episode(train, cfg.data.num_samples_per_episode, cfg.seed)
     return limit_failures(train, cfg.data.fail_success_ratio, cfg.seed), validation
 
 
-def _random_access(episodes: EpisodeSet, source: Path, out: Path, processes: Processes) -> EpisodeSet:
+def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
     """Frames are read one by one, which only the default format can do; anything else is converted once."""
     if all(episode.format.name == "safetensors" for episode in episodes):
         return episodes
@@ -98,6 +101,7 @@ def _fit(
     checkpoints: Path,
     console: Console,
     out: Path,
+    on_best: Callable[[Fit], None],
 ) -> Fit:
     replica = create_reward_model({"model_type": model.model_type, **_architecture(model)})
     assert isinstance(replica, SuccessClassifier)
@@ -109,10 +113,14 @@ def _fit(
     fit = Fit(model.network, train, _settings(cfg), validate, processes)
     if cfg.runner.resume_dir is not None:
         restore_run(Path(cfg.runner.resume_dir), fit)
+    if cfg.data.debug_save_dir is not None and processes.leads:
+        save_training_frames(Path(cfg.data.debug_save_dir), fit)
     with _watching(fit, console, out) as on_step:
         for better in fit.epochs(on_step):
             if better and processes.leads:
                 replica.save(checkpoints / "best_model")
+            if better:
+                on_best(fit)
             if fit.progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
                 save_run(checkpoints / "last", fit, model.describe())
     return fit
@@ -219,7 +227,7 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
         "task": ", ".join(tasks),
         "training data": train.describe(),
         "held-out data": validation.describe(),
-        "data directory": str(cfg.data.data_path),
+        "data directory": ", ".join(cfg.data.paths),
         "cameras": ", ".join(model.image_keys),
         "image size": "x".join(map(str, model.image_size[1:])),
         "epochs": f"{fit.progress.epoch}, best after {fit.progress.best_epoch}"
