@@ -17,7 +17,7 @@ LAYERS = [
     {"training"},
     {"workers"},
     {"pipelines"},
-    {"cli", "__main__"},
+    {"cli", "train_reward_model", "__main__"},
 ]
 STRANGERS = [{"rewards", "rl"}, {"data", "models"}]
 

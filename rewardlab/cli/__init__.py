@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from rewardlab.cli import collect, config, data, demo, train_reward
+from rewardlab.cli import collect, config, data, demo, score, train_reward
 from rewardlab.cli.command import Parser
 from rewardlab.compat import CompatibilityNote
 from rewardlab.errors import RewardlabError
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"rewardlab {version('rewardlab')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, collect, data, train_reward, config):
+    for module in (demo, collect, data, train_reward, score, config):
         module.add_to(commands)
     # argparse takes a list of positional arguments in one place only; overrides may stand anywhere.
     arguments, rest = parser.parse_known_args(argv)
@@ -33,13 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.overrides = [*arguments.overrides, *rest]
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return run(arguments)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Call the handler of a command; errors and warnings become sentences, signals the end of it."""
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         warnings.simplefilter("always", CompatibilityNote)
-        return _run(arguments)
+        return _handle(arguments)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _handle(arguments: argparse.Namespace) -> int:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 

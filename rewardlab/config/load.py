@@ -283,17 +283,15 @@ def _candidates(key: str) -> set[str]:
 
 def _check_files(cfg: ExperimentConfig) -> None:
     """Every path that this run will read exists."""
-    read = {"runner.resume_dir": cfg.runner.resume_dir}
+    read = [("runner.resume_dir", cfg.runner.resume_dir)]
     if cfg.reward.use_reward_model:
-        read["reward.model.checkpoint_path"] = cfg.reward.model.checkpoint_path
+        read.append(("reward.model.checkpoint_path", cfg.reward.model.checkpoint_path))
     if cfg.runner.task == "train_reward":
-        read["data.data_path"] = cfg.data.data_path
-        read["reward.model.pretrained_encoder_path"] = cfg.reward.model.pretrained_encoder_path
+        read.extend(("data.data_path", path) for path in cfg.data.paths)
+        read.append(("reward.model.pretrained_encoder_path", cfg.reward.model.pretrained_encoder_path))
         if cfg.data.data_path is None:
             raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
-    missing = [
-        f"{key}: there is no file or directory {path}" for key, path in read.items() if path and not Path(path).exists()
-    ]
+    missing = [f"{key}: there is no file or directory {path}" for key, path in read if path and not Path(path).exists()]
     if missing:
         raise ConfigError("\n".join(missing))
 

@@ -45,9 +45,17 @@ def _place(place: object) -> object:
     return place
 
 
+def _paths(paths: object) -> object:
+    several = isinstance(paths, (list, tuple)) and len(paths) > 0 and all(isinstance(path, str) for path in paths)
+    if not several and not isinstance(paths, str):
+        raise ValueError("a directory, or a list of directories")
+    return tuple(paths) if several else paths  # type: ignore[arg-type]
+
+
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
 Place = Annotated[str, BeforeValidator(_place)]
+Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Discount = Annotated[float, Field(ge=0, le=1)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
@@ -70,7 +78,9 @@ class LoggerConfig:
 class RunnerConfig:
     task: Literal["collect", "train_reward", "train_policy"] = "train_policy"  # what a run of this configuration does
     max_epochs: PositiveInt = 100  # passes over the data (train_reward), rollout-and-update rounds (train_policy)
-    max_steps: PositiveInt | None = None  # train_reward: stop after this many optimizer steps; null = max_epochs decides
+    max_steps: PositiveInt | None = (
+        None  # train_reward: stop after this many optimizer steps; null = max_epochs decides
+    )
     max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
     stop_at_success: Probability | None = None  # train_policy: stop when this share of a rollout's episodes succeed
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
@@ -123,14 +133,21 @@ class CollectionConfig:
 
 @section
 class DataConfig:
-    data_path: str | None = None  # directory of the episodes to train on
+    data_path: Paths | None = None  # directory of the episodes to train on, or a list of directories
     num_samples_per_episode: NonNegativeInt = 0  # frames taken of each episode; 0 = all
     fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = as collected
     balanced: bool = True  # as many success as failure frames in training, whatever their numbers
     augment: bool = True  # shift and recolour training frames at random
     val_fraction: Probability = 0.2  # part of the episodes held out for validation
-    debug_save_dir: str | None = None  # write the training frames here to look at; null = do not
+    debug_save_dir: str | None = None  # write some training frames here, as the network sees them; null = do not
     collection: CollectionConfig = CollectionConfig()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The directories of `data_path`."""
+        if self.data_path is None:
+            return ()
+        return (self.data_path,) if isinstance(self.data_path, str) else self.data_path
 
 
 @section

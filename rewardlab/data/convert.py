@@ -1,7 +1,7 @@
 """Episodes from one format to another."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rewardlab.data.atomic import temporary_path
@@ -11,18 +11,20 @@ from rewardlab.errors import DataError
 
 
 def convert_episodes(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     destination: str | Path,
     format: str = "safetensors",
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Write all episodes of `source` to the new directory `destination`; it appears when all of them are in it.
 
-    `progress` is called with (done, total). What a format has no place for (see the formats) is left out.
+    `source` is a path or several; `progress` is called with (done, total). What a format has no place for (see the
+    formats) is left out.
     """
     destination = Path(destination)
-    _check_destination(Path(source), destination)
-    episodes = read_episodes(source)
+    sources = [source] if isinstance(source, (str, Path)) else source
+    _check_destination(map(Path, sources), destination)
+    episodes = read_episodes(*sources)
     temporary = temporary_path(destination)
     writer = EpisodeWriter(temporary, format, durable=False)
     try:
@@ -38,8 +40,11 @@ def convert_episodes(
     return len(episodes)
 
 
-def _check_destination(source: Path, destination: Path) -> None:
-    if destination.resolve().is_relative_to(source.resolve()):
-        raise DataError(f"{destination} is inside {source}; its episodes would be counted twice. Choose another place")
+def _check_destination(sources: Iterable[Path], destination: Path) -> None:
+    for source in sources:
+        if destination.resolve().is_relative_to(source.resolve()):
+            raise DataError(
+                f"{destination} is inside {source}; its episodes would be counted twice. Choose another place"
+            )
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise DataError(f"{destination} is not empty; choose a directory that does not exist yet")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.episodes import Episode, EpisodeFacts
-from rewardlab.data.formats import FORMATS, EpisodeFormat, format_of, is_episode_name
+from rewardlab.data.formats import FORMATS, EpisodeFormat, FrameRows, format_of, is_episode_name
 from rewardlab.errors import DataError
 
 
@@ -40,6 +40,10 @@ class StoredEpisode:
     def frame(self, camera: str, t: int) -> npt.NDArray[np.uint8]:
         """One frame, uint8 [H, W, 3]; in the default format its cost does not depend on the episode's length."""
         return self.format.read_frame(self.path, camera, t)
+
+    def batches(self, cameras: Sequence[str], size: int = 256) -> Iterator[FrameRows]:
+        """All frames with their labels, verified, `size` at a time; in the default format memory holds one batch."""
+        return self.format.read_batches(self.path, cameras, size)
 
     def load(self) -> Episode:
         """Everything, verified."""

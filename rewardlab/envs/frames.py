@@ -172,6 +172,12 @@ def success_of(infos: Infos, num_envs: int) -> Bools:
     return flags_of(infos, SUCCESS_KEYS, num_envs)
 
 
+def says_success(infos: Infos) -> bool:
+    """Whether the environment reports success at all."""
+    places = (infos, infos.get("final_info") or {})
+    return any(key in place for key in SUCCESS_KEYS for place in places)
+
+
 def following_success(infos: Infos, ended: Bools) -> Bools:
     """Whether the frame that followed each action shows a success; see `CameraFrames.following`."""
     beside = success_of(infos, len(ended))

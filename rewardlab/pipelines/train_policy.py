@@ -169,7 +169,9 @@ class PolicyTraining:
         try:
             self.actor.submit("load_state_dict", state["actor"]).result()
         except (RuntimeError, KeyError, ValueError) as error:
-            raise ConfigError(f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({error})") from error
+            raise ConfigError(
+                f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({error})"
+            ) from error
         self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
         if checkpoint.resolve().parent != self.checkpoints.resolve():
             return  # another stage: its audit and its reward model are not this one's
@@ -232,7 +234,9 @@ class PolicyTraining:
         if not self.cfg.reward.cotrain or self.learned is None:
             return
         if truth is None:
-            raise ConfigError("reward.cotrain: the environment does not report success, so there is nothing to learn from")
+            raise ConfigError(
+                "reward.cotrain: the environment does not report success, so there is nothing to learn from"
+            )
         self.learned.update({"images": rollout.frames, "success": truth}, self.progress.iteration)
         if self.off_policy is not None:
             self.actor.submit("load_reward_model", self.learned.weights()).result()
@@ -322,7 +326,9 @@ def _seed(cfg: ExperimentConfig, stream: int, seat: Seat) -> int:
 
 def _share(env: EnvConfig, seat: Seat) -> EnvConfig:
     if env.num_envs < seat.count:
-        raise ConfigError(f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={seat.count}")
+        raise ConfigError(
+            f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={seat.count}"
+        )
     first, last = (env.num_envs * edge // seat.count for edge in (seat.index, seat.index + 1))
     return replace(env, num_envs=last - first)
 

@@ -1,21 +1,25 @@
 """Stage 2: a success classifier from labelled episodes, with figures that say how far it can be trusted."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.errors import ConfigError
+from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers import Cluster
 from rewardlab.workers.reward import train_on_group
 
 
-def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
+def run(
+    cfg: ExperimentConfig, *, console: Console | None = None, on_best: Callable[[Fit], None] = lambda fit: None
+) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
-    Under `torchrun` every process calls this; they train as one. With `cluster.backend=ray`, as many workers do as
+    `on_best`, for training in this process, is called whenever the weights are the best so far. Under `torchrun` every process calls this; they train as one. With `cluster.backend=ray`, as many workers do as
     `cluster.workers.actor` says.
     """
     if cfg.cluster.backend == "ray":
@@ -28,4 +32,4 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
             f"cluster.backend=ray, or start with torchrun --nproc-per-node {workers} -m rewardlab.cli train-reward"
         )
     with joined() as processes:
-        return train_reward_model(cfg, processes, console or Console())
+        return train_reward_model(cfg, processes, console or Console(), on_best)

@@ -39,6 +39,4 @@ def make_learner(cfg: ExperimentConfig, observation_space: Space, action_space: 
         return DQN(network, algorithm.dqn, optim, gamma=algorithm.gamma, seed=cfg.seed)
     assert isinstance(action_space, spaces.Box)  # make_squashed_actor has checked it
     critics = make_critics(network.encoder, action_space, cfg.actor.model, algorithm.sac, cfg.seed + 1)
-    return SAC(
-        network, critics, algorithm.sac, optim, gamma=algorithm.gamma, action_space=action_space, seed=cfg.seed
-    )
+    return SAC(network, critics, algorithm.sac, optim, gamma=algorithm.gamma, action_space=action_space, seed=cfg.seed)

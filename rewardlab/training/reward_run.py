@@ -3,7 +3,7 @@
 import dataclasses
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,28 @@ from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.precision import compute_dtype
-from rewardlab.rewards import SuccessClassifier, create_reward_model
+from rewardlab.rewards import SuccessClassifier, create_reward_model, load_reward_model
+from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
 from rewardlab.training.metrics import FrameScores
 from rewardlab.training.model_card import model_card
+from rewardlab.training.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.training.processes import Processes
 from rewardlab.training.report import write_report
 from rewardlab.training.resume import restore_run, save_run
 from rewardlab.training.trust import TrustFigures, assess
 
 
-def train_reward_model(cfg: ExperimentConfig, processes: Processes, console: Console) -> Path:
-    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model."""
+def train_reward_model(
+    cfg: ExperimentConfig,
+    processes: Processes,
+    console: Console,
+    on_best: Callable[[Fit], None] = lambda fit: None,
+) -> Path:
+    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
+
+    `on_best` is called whenever the weights are the best so far, while the optimizer is as it was then.
+    """
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
     best = checkpoints / "best_model"
@@ -41,22 +51,23 @@ def train_reward_model(cfg: ExperimentConfig, processes: Processes, console: Con
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
-    model = _model(cfg, train)
-    fit = _fit(cfg, model, train, validation, processes, checkpoints, quiet, out)
-    if processes.leads:
-        _conclude(cfg, model, fit, validation, best, out, quiet)
+    fit, validated = _prepare(cfg, _model(cfg, train), train, validation, processes)
+    try:
+        _train(cfg, fit, validated, checkpoints, quiet, out, on_best)
+    finally:  # also after a loss that is no number, or Ctrl-C: the best model so far gets its threshold and figures
+        if processes.leads and fit.progress.best is not None:
+            _conclude(cfg, fit, validation, best, out, quiet)
     return best
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
-    assert cfg.data.data_path is not None  # checked with the config
-    episodes = _random_access(read_episodes(cfg.data.data_path), Path(cfg.data.data_path), out, processes)
+    episodes = _random_access(read_episodes(*cfg.data.paths), cfg.data.paths, out, processes)
     train, validation = split_by_episode(tabulate(episodes), cfg.data.val_fraction, cfg.seed)
     train = sample_per_episode(train, cfg.data.num_samples_per_episode, cfg.seed)
     return limit_failures(train, cfg.data.fail_success_ratio, cfg.seed), validation
 
 
-def _random_access(episodes: EpisodeSet, source: Path, out: Path, processes: Processes) -> EpisodeSet:
+def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
     """Frames are read one by one, which only the default format can do; anything else is converted once."""
     if all(episode.format.name == "safetensors" for episode in episodes):
         return episodes
@@ -84,33 +95,46 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     return model
 
 
-def _fit(
+def _prepare(
     cfg: ExperimentConfig,
     model: SuccessClassifier,
     train: FrameTable,
     validation: FrameTable,
     processes: Processes,
-    checkpoints: Path,
-    console: Console,
-    out: Path,
-) -> Fit:
-    replica = create_reward_model({"model_type": model.model_type, **_architecture(model)})
-    assert isinstance(replica, SuccessClassifier)
+) -> tuple[Fit, SuccessClassifier]:
+    """The fit, and a copy of the model that is not spread over processes, with the weights last validated."""
+    validated = create_reward_model({"model_type": model.model_type, **_architecture(model)})
+    assert isinstance(validated, SuccessClassifier)
 
     def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
-        replica.network.load_state_dict(weights)
-        return validation_figures(validation_logits(replica.logits, validation, model.image_keys), validation)
+        validated.network.load_state_dict(weights)
+        return validation_figures(validation_logits(validated.logits, validation, model.image_keys), validation)
 
     fit = Fit(model.network, train, _settings(cfg), validate, processes)
     if cfg.runner.resume_dir is not None:
         restore_run(Path(cfg.runner.resume_dir), fit)
+    if cfg.data.debug_save_dir is not None and processes.leads:
+        save_training_frames(Path(cfg.data.debug_save_dir), fit)
+    return fit, validated
+
+
+def _train(
+    cfg: ExperimentConfig,
+    fit: Fit,
+    validated: SuccessClassifier,
+    checkpoints: Path,
+    console: Console,
+    out: Path,
+    on_best: Callable[[Fit], None],
+) -> None:
     with _watching(fit, console, out) as on_step:
         for better in fit.epochs(on_step):
-            if better and processes.leads:
-                replica.save(checkpoints / "best_model")
+            if better and fit.processes.leads:
+                validated.save(checkpoints / "best_model")
+            if better:
+                on_best(fit)
             if fit.progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
-                save_run(checkpoints / "last", fit, model.describe())
-    return fit
+                save_run(checkpoints / "last", fit, validated.describe())
 
 
 def _architecture(model: SuccessClassifier) -> dict[str, Any]:
@@ -175,17 +199,9 @@ def _watching(fit: Fit, console: Console, out: Path) -> Iterator[Any]:
                 writer.close()
 
 
-def _conclude(
-    cfg: ExperimentConfig,
-    model: SuccessClassifier,
-    fit: Fit,
-    validation: FrameTable,
-    best: Path,
-    out: Path,
-    console: Console,
-) -> None:
+def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, measure, and store all of it with the best weights."""
-    model = create_reward_model({"checkpoint_path": str(best)})  # type: ignore[assignment]
+    model = load_reward_model(best)
     names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in validation.episodes)
     logits = validation_logits(model.logits, validation, model.image_keys)
     scores = FrameScores(validation.episode, validation.time, validation.label, logits, names)
@@ -193,7 +209,14 @@ def _conclude(
     model.threshold, model.temperature = figures.threshold, figures.temperature
     model.class_prior, model.metrics = figures.class_prior, figures.to_json()
     facts = _facts(cfg, model, fit, validation)
-    model.save(best, card=model_card(title=best.name, path=str(best), figures=figures, facts=facts))
+    pictures = {
+        "roc.png": roc_plot(scores, figures),
+        "reliability.png": reliability_plot(scores, figures),
+        "scores.png": score_plot(scores, figures),
+    }
+    captions = {"ROC": "roc.png", "Reliability": "reliability.png", "Scores of both classes": "scores.png"}
+    card = model_card(title=best.name, path=str(best), figures=figures, facts=facts, plots=captions)
+    model.save(best, card=card, pictures=pictures)
     by_name = dict(zip(names, validation.episodes, strict=True))
     report = write_report(
         out / "report.html",
@@ -214,7 +237,7 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
         "task": ", ".join(tasks),
         "training data": train.describe(),
         "held-out data": validation.describe(),
-        "data directory": str(cfg.data.data_path),
+        "data directory": ", ".join(cfg.data.paths),
         "cameras": ", ".join(model.image_keys),
         "image size": "x".join(map(str, model.image_size[1:])),
         "epochs": f"{fit.progress.epoch}, best after {fit.progress.best_epoch}"

@@ -79,7 +79,9 @@ class RunLog:
         except OSError as error:
             self._lost = True
             self._tensorboard = None
-            warnings.warn(f"{self.directory}: the log cannot be written ({error.strerror}); training goes on", stacklevel=3)
+            warnings.warn(
+                f"{self.directory}: the log cannot be written ({error.strerror}); training goes on", stacklevel=3
+            )
 
 
 def forget_after(directory: Path, iteration: int) -> None:

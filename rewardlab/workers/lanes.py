@@ -85,7 +85,9 @@ class Lanes:
         parts = [[future.result() for future in lane] for lane in scores]
         seen = [[future.result() for future in lane] for lane in frames]
         order = _order(lanes, [sum(len(part.reward) for part in lane) for lane in parts])
-        scored = Scores(*(torch.cat([getattr(p, name) for lane in parts for p in lane])[order] for name in Scores._fields))
+        scored = Scores(
+            *(torch.cat([getattr(p, name) for lane in parts for p in lane])[order] for name in Scores._fields)
+        )
         cameras = seen[0][0]
         rows = order.numpy()
         pictures = {c: np.concatenate([part[c] for lane in seen for part in lane])[rows] for c in cameras}

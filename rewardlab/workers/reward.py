@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import torch

@@ -25,7 +25,7 @@ def test_help_is_there_at_once_and_every_command_has_an_example(capsys: pytest.C
     heavy = "import sys, rewardlab.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
     verbs = {"data": ["info", "verify", "convert", "show"], "config": ["list", "show"]}
-    commands = [[], ["demo"], ["collect"], *([group] for group in verbs)]
+    commands = [[], ["demo"], ["collect"], ["train-reward"], ["score"], *([group] for group in verbs)]
     for command in commands + [[group, verb] for group in verbs for verb in verbs[group]]:
         with pytest.raises(SystemExit):
             main([*command, "--help"])

@@ -293,3 +293,9 @@ def test_no_row_leads_to_another_row() -> None:
     for today in compat.KEYS.values():
         path = today.split(".")
         assert not any(".".join(path[:n]) in compat.KEYS for n in range(1, len(path) + 1)), today
+
+
+@pytest.mark.parametrize("name", ["maniskill_train_resnet_reward", "maniskill_train_reward_model"])
+def test_reward_training_by_the_names_of_document_003(name: str) -> None:
+    with pytest.warns(compat.CompatibilityNote, match=f"config {name} is now reward_training"):
+        assert load_config(name, check_files=False).runner.task == "train_reward"

@@ -121,6 +121,15 @@ def test_to_yaml_round_trip(tmp_path: Path) -> None:
     assert "experiment_name: '1e4'" in to_yaml(cfg)
 
 
+def test_data_may_be_in_several_directories(tmp_path: Path) -> None:
+    assert config_from_mapping({"data": {"data_path": "a"}}).data.paths == ("a",)
+    cfg = config_from_mapping({"runner": {"task": "train_reward"}}, [f"data.data_path=[{tmp_path},{tmp_path}]"])
+    assert cfg.data.paths == (str(tmp_path), str(tmp_path))
+    assert load_config(write(tmp_path, "again", to_yaml(cfg))) == cfg
+    with pytest.raises(ConfigError, match=r"data\.data_path: there is no file or directory gone"):
+        config_from_mapping({"runner": {"task": "train_reward"}}, [f"data.data_path=[{tmp_path},gone]"])
+
+
 def test_an_empty_mapping_gives_the_defaults() -> None:
     assert config_from_mapping({}) == ExperimentConfig()
 
@@ -156,7 +165,8 @@ def test_key_in_the_wrong_block_names_the_right_one() -> None:
         ("reward.success_reward=nan", "reward.success_reward: found NaN, expected a finite number"),
         ("reward.reward_threshold=1.0", "reward.reward_threshold: found 1.0, expected a number below 1.0"),
         ("reward.use_reward_model=1", "reward.use_reward_model: found 1, expected true or false"),
-        ("data.data_path=[a]", 'data.data_path: found ["a"], expected text'),
+        ("data.debug_save_dir=[a]", 'data.debug_save_dir: found ["a"], expected text'),
+        ("data.data_path=[a,1]", 'data.data_path: found ["a", 1], expected a directory, or a list of directories'),
         ("env.train.cameras=base", 'env.train.cameras: found "base", expected a list'),
         ("runner.logger=null", "runner.logger: found null, expected a block of keys"),
         ("env.train=null", "env.train: found null, expected a block of keys"),

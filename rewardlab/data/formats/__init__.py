@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rewardlab.data.formats.format import EpisodeFormat
+from rewardlab.data.formats.format import EpisodeFormat, FrameRows
 from rewardlab.data.formats.npy_file import NpyFormat
 from rewardlab.data.formats.pickle_file import PickleFormat
 from rewardlab.data.formats.safetensors_file import SafetensorsFormat
@@ -28,4 +28,4 @@ def format_of(path: Path) -> EpisodeFormat:
 
 _BY_SUFFIX = {FORMATS[name].suffix: FORMATS[name] for name in FORMATS}
 
-__all__ = ["FORMATS", "EpisodeFormat", "format_of", "is_episode_name"]
+__all__ = ["FORMATS", "EpisodeFormat", "FrameRows", "format_of", "is_episode_name"]

@@ -1,7 +1,7 @@
-"""What a file format must know. A format that can do better than reading the whole file overrides the last three."""
+"""What a file format must know. A format that can do better than reading the whole file overrides the last four."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -14,6 +14,7 @@ from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES
 
 Buffer: TypeAlias = bytes | memoryview
+FrameRows: TypeAlias = tuple[dict[str, npt.NDArray[np.uint8]], npt.NDArray[np.bool_]]
 
 
 class EpisodeFormat(ABC):
@@ -56,6 +57,17 @@ class EpisodeFormat(ABC):
             if frames is None:
                 raise no_camera(camera, columns)
             return np.asarray(frames[row_index(t, len(frames))])
+
+    def read_batches(self, path: Path, cameras: Sequence[str], size: int) -> Iterator[FrameRows]:
+        """All frames with their labels, `size` at a time: pictures by camera, uint8 [n, H, W, 3], and bool [n]."""
+        columns = self.read(path).columns
+        with naming(path):
+            for camera in cameras:
+                if IMAGES + camera not in columns:
+                    raise no_camera(camera, columns)
+        for start in range(0, len(columns["success"]), size):
+            rows = slice(start, start + size)
+            yield {camera: columns[IMAGES + camera][rows] for camera in cameras}, columns["success"][rows]
 
 
 @contextmanager

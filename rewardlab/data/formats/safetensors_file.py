@@ -1,13 +1,13 @@
 """The default: uint8 frames in a safetensors file, facts and checksums in its header.
 
-A frame is read by its offset, whatever the length of the episode. Reading everything, and reading the labels, verifies
-the CRC-32 of each tensor; a single frame is handed out as it is.
+A frame is read by its offset, whatever the length of the episode. Reading everything, in batches too, and reading the
+labels verifies the CRC-32 of each tensor; a single frame is handed out as it is.
 """
 
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import safetensors
 
 from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts
-from rewardlab.data.formats.format import Buffer, EpisodeFormat, naming, no_camera, row_index
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, FrameRows, naming, no_camera, row_index
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES
 
@@ -85,6 +85,22 @@ class SafetensorsFormat(EpisodeFormat):
             frame: npt.NDArray[np.uint8] = frames[row_index(t, frames.get_shape()[0])]
             return frame
 
+    def read_batches(self, path: Path, cameras: Sequence[str], size: int) -> Iterator[FrameRows]:
+        """Memory holds one batch. Damage to pictures shows in their checksum, which is complete after the last one."""
+        labels = self.labels(path)
+        checksums: dict[str, int] = {}
+        for start in range(0, len(labels), size):
+            rows = slice(start, min(start + size, len(labels)))
+            # Opened anew for each batch: what was read through a mapping counts as memory until it is closed.
+            with naming(path), _opened(path) as (file, metadata):
+                pictures = {camera: _rows(file, camera, rows, len(labels), checksums) for camera in cameras}
+            yield pictures, labels[rows]
+        stored = json.loads(metadata["crc32"])
+        with naming(path):
+            for name, checksum in checksums.items():
+                if checksum != stored.get(name):
+                    raise _damaged(name)
+
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
@@ -119,12 +135,34 @@ def _facts(metadata: dict[str, str]) -> EpisodeFacts:
 
 
 def _checksum(name: str, array: Array) -> int:
-    form = f"{name} {array.dtype.str} {array.shape}".encode()
-    return zlib.crc32(array.data, zlib.crc32(form))
+    return zlib.crc32(array.data, _checksum_of_form(name, array.dtype, array.shape))
+
+
+def _checksum_of_form(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    return zlib.crc32(f"{name} {dtype.str} {shape}".encode())
 
 
 def _verified(file: Any, name: str, checksums: dict[str, int]) -> Array:
     array: Array = file.get_tensor(name)
     if _checksum(name, array) != checksums.get(name):
-        raise DataError(f"tensor '{name}' does not match its checksum: the file is damaged")
+        raise _damaged(name)
     return array
+
+
+def _damaged(name: str) -> DataError:
+    return DataError(f"tensor '{name}' does not match its checksum: the file is damaged")
+
+
+def _rows(file: Any, camera: str, rows: slice, length: int, checksums: dict[str, int]) -> npt.NDArray[np.uint8]:
+    """Some frames of a camera; `checksums` goes on with them."""
+    name = IMAGES + camera
+    if name not in file.keys():  # noqa: SIM118 (the handle is not a dict)
+        raise no_camera(camera, list(file.keys()))
+    column = file.get_slice(name)
+    shape, dtype = tuple(column.get_shape()), column.get_dtype()
+    if dtype != "U8" or len(shape) != 4 or shape[0] != length:
+        raise DataError(f"'{name}' is {dtype} {list(shape)}; expected U8 [{length}, height, width, 3]")
+    frames: npt.NDArray[np.uint8] = column[rows]
+    before = checksums.get(name, _checksum_of_form(name, frames.dtype, shape))
+    checksums[name] = zlib.crc32(frames.data, before)
+    return frames

@@ -1,0 +1,176 @@
+"""`rewardlab score`: what a trained classifier says about pictures and episodes."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from rewardlab.cli.command import Commands, add_command
+
+if TYPE_CHECKING:
+    from rewardlab.cli.score_rows import Rows
+    from rewardlab.data import StoredEpisode
+    from rewardlab.pipelines.score import ScoredFile
+    from rewardlab.rewards import SuccessClassifier
+
+STRIP = 10  # frames in the film strip of a plot
+
+
+def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
+    example = "rewardlab score runs/reward_model/checkpoints/best_model data/pickcube --plot plots"
+    command = add_command(commands, "score", "score pictures and episodes with a trained model", example, _score)
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory, .safetensors or .pt")
+    command.add_argument("paths", nargs="*", metavar="PATH", help="pictures, episodes, or directories of either")
+    command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
+    command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
+    command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
+    command.add_argument("--out", metavar="FILE", help="write there (default: print)")
+    command.add_argument("--plot", metavar="PATH", help="draw each episode over time: a .png, or a directory of them")
+    command.add_argument(
+        "--camera",
+        action="append",
+        default=[],
+        type=_camera,
+        metavar="NAME=PATH",
+        help="pictures of one camera, for a model that looks at several; once for each of them",
+    )
+
+
+def _probability(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number between 0 and 1")
+    return value
+
+
+def _camera(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH such as wrist_camera=frame.png")
+    return name, path
+
+
+def _score(arguments: argparse.Namespace) -> int:
+    from rewardlab.data import Problem
+    from rewardlab.errors import ConfigError
+    from rewardlab.pipelines.score import find_inputs, score_files
+    from rewardlab.rewards import load_reward_model
+
+    if not (arguments.paths or arguments.camera):
+        raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
+    model = load_reward_model(arguments.checkpoint)
+    inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
+    plots = _plot_files(arguments.plot, inputs.episodes)
+    failed = [_complain(problem) for problem in inputs.problems]
+    with _progress(len(inputs)) as progress, _output(arguments.out) as out:
+        rows = _rows(arguments, model, out)
+        strip = STRIP if plots else 0
+        for result in score_files(model, inputs, threshold=arguments.threshold, strip=strip, progress=progress):
+            if isinstance(result, Problem):
+                failed.append(_complain(result))
+                continue
+            rows.add(result)
+            if result.path in plots:
+                _draw(result, plots[result.path], arguments.threshold or model.threshold)
+        rows.end()
+    for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
+        if place:
+            print(f"{kind}: {place}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _complain(problem: tuple[Path, str]) -> Path:
+    path, text = problem
+    print(f"error: {text}" if str(path) in text else f"error: {path}: {text}", file=sys.stderr)
+    return path
+
+
+def _rows(arguments: argparse.Namespace, model: "SuccessClassifier", out: IO[str]) -> "Rows":
+    from rewardlab.cli.score_rows import CsvRows, JsonRows, TableRows
+
+    if arguments.format == "json":
+        return JsonRows(out)
+    if arguments.format == "csv":
+        return CsvRows(out)
+    stored = arguments.threshold is None
+    text = f"threshold {model.threshold:.4g} of the checkpoint" if stored else f"threshold {arguments.threshold:.4g}"
+    return TableRows(out, every_frame=arguments.frames, threshold=text)
+
+
+def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:
+    """Where the plot of each episode goes."""
+    from rewardlab.errors import ConfigError
+
+    if place is None:
+        return {}
+    paths = [episode.path for episode in episodes]
+    if not paths:
+        raise ConfigError("--plot draws episodes over time, and there is none among the paths")
+    if Path(place).suffix == ".png":
+        if len(paths) > 1:
+            raise ConfigError(f"--plot: {place} is one picture, but there are {len(paths)} episodes: name a directory")
+        return {paths[0]: Path(place)}
+    # The folders stay: formats number successes and failures on their own.
+    root = os.path.commonpath([path.parent.absolute() for path in paths])
+    names = [path.absolute().relative_to(root) for path in paths]
+    pictures = [name.with_suffix(".png") for name in names]
+    if len(set(pictures)) < len(pictures):  # one episode in two formats
+        pictures = [name.with_name(f"{name.name}.png") for name in names]
+    return {path: Path(place, picture) for path, picture in zip(paths, pictures, strict=True)}
+
+
+def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
+    from rewardlab.data.atomic import replace_file
+    from rewardlab.training.timeline import timeline_plot
+
+    assert scored.label is not None
+    title = f"{scored.path.parent.name}/{scored.path.stem}"
+    png = timeline_plot(title, scored.probability.numpy(), scored.label, threshold, scored.strip)
+    replace_file(target, png)
+
+
+@contextmanager
+def _output(place: str | None) -> Iterator[IO[str]]:
+    """The file, which appears when it is complete; or the standard output."""
+    from rewardlab.data.atomic import temporary_path
+    from rewardlab.errors import DataError
+
+    if place is None:
+        yield sys.stdout
+        return
+    target = Path(place)
+    temporary = temporary_path(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("x", encoding="utf-8", newline="") as file:
+                yield file
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(f"could not write {target}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _progress(files: int) -> Iterator[Callable[[float], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("scoring"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,} files"))
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+        redirect_stdout=sys.stdout.isatty(),  # rows go above the bar, but those for a file or a pipe to there
+    ) as progress:
+        bar = progress.add_task("", total=files)
+        yield lambda done: progress.update(bar, completed=done)

@@ -1,0 +1,219 @@
+"""Score files: the probability of success of every frame of pictures and episodes, and the verdict on it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rewardlab.data import FORMATS, Problem, StoredEpisode, read_episodes
+from rewardlab.data.formats import is_episode_name
+from rewardlab.data.images import IMAGE_SUFFIXES, read_image
+from rewardlab.data.reader import episode_paths, walk_files
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.registry import unknown_name
+from rewardlab.rewards import SuccessClassifier
+from rewardlab.rewards.classifier import MINI_BATCH
+
+Frame = npt.NDArray[np.uint8]
+Snapshot = dict[str, Path]  # one moment: a picture file for each camera
+Batch = list[tuple[Path, dict[str, Frame]]]  # snapshots that were read, under their first file's name
+
+BATCH_BYTES = 128 * 2**20  # of pictures at once; large ones make smaller batches than MINI_BATCH
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was found under the paths that a user gave; `problems` are paths where nothing was."""
+
+    snapshots: list[Snapshot] = field(default_factory=list)
+    episodes: list[StoredEpisode] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.snapshots) + len(self.episodes)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredFile:
+    """The frames of a file: probability, verdict, and the true label where it is known."""
+
+    path: Path
+    probability: Tensor  # float32 [T]
+    success: Tensor  # bool [T]: probability > threshold
+    label: npt.NDArray[np.bool_] | None = None
+    strip: tuple[tuple[int, Frame], ...] = ()  # some frames to look at, with their times
+
+
+def find_inputs(
+    paths: Sequence[str | Path], cameras: Sequence[str], by_camera: Mapping[str, str | Path] | None = None
+) -> Inputs:
+    """Sort paths into pictures and episodes. A directory stands for the episodes below it, else for its pictures.
+
+    A model with several cameras needs a picture of each: `by_camera` names the pictures (a file or a directory) of
+    every camera, and the k-th of each belong together.
+    """
+    inputs = Inputs()
+    for path in map(Path, paths):
+        try:
+            pictures, episodes = _below(path)
+        except DataError as error:
+            inputs.problems.append(Problem(path, str(error)))
+            continue
+        if pictures and len(cameras) > 1:
+            example = " ".join(f"--camera {camera}=IMAGE" for camera in cameras)
+            raise ConfigError(
+                f"{pictures[0]} is one picture, but the model looks at {len(cameras)} cameras: expected {example}"
+            )
+        inputs.snapshots.extend({cameras[0]: picture} for picture in pictures)
+        inputs.episodes.extend(episodes)
+    if by_camera:
+        inputs.snapshots.extend(_paired(by_camera, cameras))
+    return inputs
+
+
+def _below(path: Path) -> tuple[list[Path], list[StoredEpisode]]:
+    if path.suffix.lower() in IMAGE_SUFFIXES and not path.is_dir():
+        return [path], []
+    if path.is_dir() and not episode_paths(path):
+        return _pictures(path), []
+    if path.is_file() and not is_episode_name(path):
+        suffixes = [*IMAGE_SUFFIXES, *(FORMATS[name].suffix for name in FORMATS)]
+        raise DataError(f"{path} is neither a picture nor an episode; expected a file ending in {', '.join(suffixes)}")
+    return [], list(read_episodes(path))
+
+
+def _pictures(path: Path) -> list[Path]:
+    found = sorted(file for file in walk_files(path) if file.suffix.lower() in IMAGE_SUFFIXES)
+    if not found:
+        raise DataError(f"{path}: neither episodes nor pictures ({', '.join(IMAGE_SUFFIXES)}) there or below")
+    return found
+
+
+def _paired(by_camera: Mapping[str, str | Path], cameras: Sequence[str]) -> list[Snapshot]:
+    for camera in by_camera:
+        if camera not in cameras:
+            raise ConfigError(f"--camera: {unknown_name('camera', camera, cameras)}")
+    missing = next((camera for camera in cameras if camera not in by_camera), None)
+    if missing is not None:
+        raise ConfigError(f"--camera: found {', '.join(by_camera)}; the model also looks at '{missing}'")
+    pictures = {
+        camera: _pictures(Path(path)) if Path(path).is_dir() else [Path(path)] for camera, path in by_camera.items()
+    }
+    counts = {camera: len(found) for camera, found in pictures.items()}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"--camera: different numbers of pictures: {counts}; the k-th of each camera belong together")
+    return [dict(zip(pictures, together, strict=True)) for together in zip(*pictures.values(), strict=True)]
+
+
+def score_files(
+    model: SuccessClassifier,
+    inputs: Inputs,
+    *,
+    threshold: float | None = None,
+    strip: int = 0,
+    progress: Callable[[float], None] = lambda files: None,
+) -> Iterator[ScoredFile | Problem]:
+    """Score pictures and episodes, one result a file; one that cannot be read is a Problem, and the next one follows.
+
+    `threshold=None` is the model's own. `strip` frames of each episode are handed out with its scores. `progress` is
+    told how many files are done, in fractions. Memory holds one batch of pictures and the numbers of one episode.
+    """
+    cut = model.threshold if threshold is None else threshold
+    done = 0
+    for batch in _snapshot_batches(inputs.snapshots):
+        if isinstance(batch, Problem):
+            yield batch
+            done += 1
+        else:
+            yield from _score_pictures(model, batch, cut)
+            done += len(batch)
+        progress(done)
+    for number, episode in enumerate(inputs.episodes, start=done):
+        try:
+            yield _score_episode(model, episode, cut, strip, partial(_within, progress, number))
+        except DataError as error:
+            yield Problem(episode.path, str(error))
+        progress(number + 1)
+
+
+def _within(progress: Callable[[float], None], number: int, part: float) -> None:
+    progress(number + part)
+
+
+def _score_pictures(model: SuccessClassifier, batch: Batch, cut: float) -> list[ScoredFile | Problem]:
+    try:
+        scores = _probabilities(model, _stacked([pictures for _, pictures in batch]))
+    except DataError as error:  # such as pictures three pixels wide
+        return [Problem(path, str(error)) for path, _ in batch]
+    return [ScoredFile(path, p[None], p[None] > cut) for (path, _), p in zip(batch, scores, strict=True)]
+
+
+def _score_episode(
+    model: SuccessClassifier, episode: StoredEpisode, cut: float, strip: int, progress: Callable[[float], None]
+) -> ScoredFile:
+    facts = episode.facts
+    shown = _middles(facts.length, strip)
+    scores, labels, frames = [], [], []
+    start = 0
+    size = _frames_at_once(sum(3 * height * width for height, width in facts.cameras.values()))
+    for pictures, label in episode.batches(model.image_keys, size):
+        scores.append(_probabilities(model, pictures))
+        labels.append(label)
+        end = start + len(label)
+        frames += [(t, pictures[model.image_keys[0]][t - start].copy()) for t in shown if start <= t < end]
+        start = end
+        progress(start / facts.length)
+    probability = torch.cat(scores)
+    return ScoredFile(episode.path, probability, probability > cut, np.concatenate(labels), tuple(frames))
+
+
+def _middles(length: int, count: int) -> list[int]:
+    """The middles of `count` equal parts of an episode; each frame at most once."""
+    count = min(count, length)
+    return [int((k + 0.5) * length / count) for k in range(count)]
+
+
+def _frames_at_once(bytes_each: int) -> int:
+    return max(1, min(MINI_BATCH, BATCH_BYTES // max(1, bytes_each)))
+
+
+def _snapshot_batches(snapshots: Sequence[Snapshot]) -> Iterator[Batch | Problem]:
+    """Pictures of one size in a row, together."""
+    batch: Batch = []
+    for snapshot in snapshots:
+        path = next(iter(snapshot.values()))
+        try:
+            pictures = {camera: read_image(file) for camera, file in snapshot.items()}
+        except DataError as error:
+            if batch:
+                yield batch
+                batch = []
+            yield Problem(path, str(error))
+            continue
+        full = len(batch) >= _frames_at_once(sum(picture.nbytes for picture in pictures.values()))
+        if batch and (full or _shapes(batch[0][1]) != _shapes(pictures)):
+            yield batch
+            batch = []
+        batch.append((path, pictures))
+    if batch:
+        yield batch
+
+
+def _shapes(pictures: Mapping[str, Frame]) -> list[tuple[int, ...]]:
+    return [picture.shape for picture in pictures.values()]
+
+
+def _stacked(moments: Sequence[Mapping[str, Frame]]) -> dict[str, Frame]:
+    return {camera: np.stack([pictures[camera] for pictures in moments]) for camera in moments[0]}
+
+
+def _probabilities(model: SuccessClassifier, pictures: Mapping[str, Frame]) -> Tensor:
+    probability = model.probabilities(pictures)
+    if probability.isnan().any():
+        raise ConfigError("the model gives NaN: its weights are broken; use another checkpoint")
+    return probability

@@ -1,0 +1,180 @@
+"""`python -m rewardlab.train_reward_model`: a BinaryRewardClassifier from a directory of positive and one of negative
+trajectories, as a .pt file. The training itself is `rewardlab train-reward`'s, with held-out episodes and a report."""
+
+import argparse
+import copy
+import io
+import os
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rewardlab.cli import run
+from rewardlab.cli.command import positive
+
+if TYPE_CHECKING:
+    from rewardlab.config import ExperimentConfig
+    from rewardlab.training.fit import Fit
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    return run(_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rewardlab.train_reward_model",
+        description="Train a success classifier on positive and negative trajectories.",
+        epilog="example:\n  python -m rewardlab.train_reward_model --positive-dir reward_data/positive "
+        "--negative-dir reward_data/negative --output-checkpoint checkpoints/reward_model.pt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--positive-dir", required=True, metavar="DIR", help="trajectories that reach success")
+    add("--negative-dir", required=True, metavar="DIR", help="trajectories that do not")
+    add("--output-checkpoint", required=True, metavar="PT", help="where the model goes; its report goes beside it")
+    add("--pretrained-encoder-path", metavar="FILE", help="ResNet weights to start from; they stay frozen")
+    add("--backbone", default="resnet10", help="(default: %(default)s)")
+    add("--image-key", default="base_camera", help="camera to look at (default: %(default)s)")
+    add("--image-size", type=positive, nargs=3, default=[3, 64, 64], metavar=("C", "H", "W"), help="(default: 3 64 64)")
+    add("--batch-size", type=positive, default=32, help="(default: %(default)s)")
+    add("--epochs", type=positive, default=100, help="(default: %(default)s)")
+    add("--lr", type=float, default=1e-4, help="(default: %(default)s)")
+    add("--hidden-dim", type=positive, default=256, help="width of the classifier (default: %(default)s)")
+    add("--num-spatial-blocks", type=positive, default=8, help="blocks of the pooling (default: %(default)s)")
+    add("--visualize-positive", action="store_true", help="first write every frame labelled success as a PNG")
+    add("--vis-output-dir", default="positive_samples_vis", metavar="DIR", help="to there (default: %(default)s)")
+    parser.set_defaults(handler=_train)
+    return parser
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from rewardlab.pipelines import train_reward
+
+    output = Path(arguments.output_checkpoint)
+    report = output.with_name(f"{output.stem}_report")
+    _check_run(output, report)
+    cfg = _config(arguments, report)
+    _count(arguments.positive_dir, arguments.negative_dir)
+    if arguments.visualize_positive:
+        _visualize(cfg.data.paths, arguments.image_key, Path(arguments.vis_output_dir))
+    if arguments.pretrained_encoder_path is None:
+        print("note: without --pretrained-encoder-path the encoder starts at random, so it is trained, not frozen")
+    best = _Best()
+    _write(output, train_reward.run(cfg, on_best=best), best)
+    print(f"model: {output}")
+
+
+def _check_run(output: Path, report: Path) -> None:
+    from rewardlab.errors import ConfigError, DataError
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("this command trains in one process; for several: torchrun -m rewardlab.cli train-reward")
+    if output.suffix not in (".pt", ".pth"):
+        raise ConfigError(f"--output-checkpoint: found {output}, expected a file ending in .pt")
+    for path in (output, report):
+        if path.exists():
+            raise DataError(f"{path} exists already: choose another --output-checkpoint, or move it away")
+
+
+def _config(arguments: argparse.Namespace, report: Path) -> "ExperimentConfig":
+    from rewardlab.config import config_from_mapping
+
+    return config_from_mapping(
+        {
+            "runner": {
+                "task": "train_reward",
+                "max_epochs": arguments.epochs,
+                "logger": {"log_path": str(report)},
+            },
+            "data": {"data_path": [arguments.positive_dir, arguments.negative_dir]},
+            "actor": {
+                "global_batch_size": arguments.batch_size,
+                "optim": {"lr": arguments.lr, "schedule": "constant"},
+            },
+            "reward": {
+                "model": {
+                    "model_type": "binary_classifier",
+                    "arch": arguments.backbone,
+                    "image_keys": [arguments.image_key],
+                    "image_size": arguments.image_size,
+                    "hidden_dim": arguments.hidden_dim,
+                    "num_spatial_blocks": arguments.num_spatial_blocks,
+                    "pretrained_encoder_path": arguments.pretrained_encoder_path,
+                }
+            },
+        }
+    )
+
+
+def _count(*directories: str) -> None:
+    from rewardlab.data import summarize
+
+    for directory in directories:
+        found = summarize(directory)
+        print(
+            f"{directory}: {found.episodes:,} trajectories, {found.frames:,} frames "
+            f"(label=1: {found.success_frames:,}, label=0: {found.failure_frames:,})"
+        )
+
+
+def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
+    from PIL import Image
+
+    from rewardlab.data import read_episodes
+    from rewardlab.errors import DataError
+
+    count = 0
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for episode in read_episodes(*paths):
+            name = f"{episode.path.parent.name}_{episode.path.stem}"
+            frames = (zip(pictures[camera], labels, strict=True) for pictures, labels in episode.batches([camera]))
+            for time, (picture, label) in enumerate(chain.from_iterable(frames)):
+                if label:
+                    Image.fromarray(picture).save(out / f"{name}_frame{time:03d}.png")
+                    count += 1
+    except OSError as error:
+        raise DataError(f"--vis-output-dir: cannot write to {out}: {error.strerror or error}") from error
+    print(f"positive samples: {count:,} pictures in {out}")
+
+
+class _Best:
+    """Remembers the run, and its optimizer as it was when the weights were the best."""
+
+    fit: "Fit"
+    optimizer: dict[str, Any]
+
+    def __call__(self, fit: "Fit") -> None:
+        self.fit = fit
+        self.optimizer = copy.deepcopy(fit.optimizer.state_dict())
+
+
+def _write(output: Path, checkpoint: Path, best: _Best) -> None:
+    import torch
+
+    from rewardlab.data.atomic import replace_file
+    from rewardlab.rewards import load_reward_model
+    from rewardlab.rewards.checkpoint import read_checkpoint
+    from rewardlab.training.fit import validation_figures, validation_logits
+
+    stored, model, train = read_checkpoint(checkpoint), load_reward_model(checkpoint), best.fit.loader.table
+    figures = validation_figures(validation_logits(model.logits, train, model.image_keys), train)
+    content = {
+        "epoch": best.fit.progress.best_epoch,
+        "model_state_dict": stored.weights,
+        "optimizer_state_dict": best.optimizer,
+        "train_loss": figures["val_loss"],
+        "train_acc": figures["val_accuracy"],
+        "config": stored.config,  # makes the file explain itself: architecture, threshold, figures
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    replace_file(output, buffer.getvalue())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

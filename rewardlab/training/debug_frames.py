@@ -1,0 +1,50 @@
+"""Some training frames as PNGs, shifted, recoloured and resized as the network sees them, to check data and labels."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from rewardlab.errors import DataError
+from rewardlab.training.augment import augment
+from rewardlab.training.fit import Fit
+
+LIMIT = 200  # frames
+
+
+def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
+    """Write the first frames of the first epoch to `success/` and `failure/` by their label; returns how many.
+
+    Names say episode, frame and camera. A directory with pictures of an earlier run is left as it is, with a warning.
+    """
+    folders = {True: directory / "success", False: directory / "failure"}
+    if any(folder.is_dir() and any(folder.iterdir()) for folder in folders.values()):
+        warnings.warn(f"data.debug_save_dir: {directory} has pictures of an earlier run; none are added", stacklevel=2)
+        return 0
+    table, generator = fit.loader.table, torch.Generator().manual_seed(fit.settings.seed)
+    # Normalised colours cannot be looked at; everything else is the network's own preprocessing.
+    prepare = dataclasses.replace(fit.network.preprocess, normalize=False)
+    written: set[Path] = set()
+    try:
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        for batch in fit.loader.epoch(0):
+            images = batch.images
+            if fit.settings.augment:
+                images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
+            pixels = (prepare(images).permute(0, 1, 3, 4, 2) * 255).round().byte().cpu().numpy()
+            for row, cameras in zip(batch.rows, pixels, strict=True):
+                episode = table.episodes[table.episode[row]].path
+                name = f"{episode.parent.name}_{episode.stem}_frame{table.time[row]:03d}"
+                place = folders[bool(table.label[row])] / name
+                if len(written) == limit:
+                    return limit
+                if place not in written:  # rare ones come several times in a balanced epoch
+                    for camera, picture in zip(prepare.image_keys, cameras, strict=True):
+                        Image.fromarray(picture).save(place.with_name(f"{name}_{camera}.png"))
+                    written.add(place)
+    except OSError as error:
+        raise DataError(f"data.debug_save_dir: cannot write to {directory}: {error.strerror or error}") from error
+    return len(written)

@@ -1,0 +1,131 @@
+"""A picture of one episode over time: a film strip, and under it what the classifier said of every frame."""
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from rewardlab.training.metrics import Bools
+from rewardlab.training.plots import BLUE, GREY, INK, LINES, ORANGE
+from rewardlab.training.words import share
+
+Strip = Sequence[tuple[int, npt.NDArray[np.uint8]]]
+
+WIDTH, LEFT, RIGHT, PLOT, GAP, BOTTOM, TITLE = 11.0, 0.75, 0.25, 2.4, 0.25, 0.75, 0.75  # inches
+TALLEST = 1.8  # inches of a film strip
+WRONG = LINES[3]
+MANY = 200  # frames from which marks are small
+
+
+def timeline_plot(
+    title: str, probability: npt.NDArray[np.float32], label: Bools, threshold: float, strip: Strip
+) -> bytes:
+    """PNG bytes. Tile k of the strip is the frame in the middle of the k-th part of the time below it."""
+    across = WIDTH - LEFT - RIGHT
+    height, width = strip[0][1].shape[:2]
+    natural = across / len(strip) * height / width
+    film = min(natural, TALLEST)
+    total = TITLE + film + GAP + PLOT + BOTTOM
+    figure = Figure(figsize=(WIDTH, total), dpi=110)
+    FigureCanvasAgg(figure)
+    lower = figure.add_axes((LEFT / WIDTH, BOTTOM / total, across / WIDTH, PLOT / total))
+    upper = figure.add_axes((LEFT / WIDTH, (BOTTOM + PLOT + GAP) / total, across / WIDTH, film / total), sharex=lower)
+    success = probability > threshold
+    _draw_strip(upper, strip, success, len(probability), 0.94 * film / natural)
+    _draw_curve(lower, probability, label, threshold)
+    figure.text(LEFT / WIDTH, 1 - 0.30 / total, title, fontsize=13, fontweight="bold", color=INK, va="center")
+    figure.text(LEFT / WIDTH, 1 - 0.56 / total, _words(success, label), fontsize=10, color="#6a6a6a", va="center")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _words(success: Bools, label: Bools) -> str:
+    first = f"first called success at frame {success.argmax()}" if success.any() else "never called success"
+    truth = f"first labelled success at {label.argmax()}" if label.any() else "never labelled success"
+    count = f"{len(success):,} frame{'s' * (len(success) != 1)}"
+    return f"{count}; {first}, {truth}; {share(float((success == label).mean()))} judged rightly"
+
+
+def _draw_strip(axes: Axes, strip: Strip, success: Bools, length: int, filled: float) -> None:
+    """Each frame in the middle of its part of the time, of which it fills a share."""
+    part = length / len(strip)
+    for k, (time, frame) in enumerate(strip):
+        left, right = (k + 0.5 - filled / 2) * part - 0.5, (k + 0.5 + filled / 2) * part - 0.5
+        axes.imshow(frame, extent=(left, right, 0, 1), aspect="auto", interpolation="nearest")
+        colour = BLUE if success[time] else ORANGE
+        axes.add_patch(Rectangle((left, 0), right - left, 1, fill=False, edgecolor=colour, linewidth=2.5))
+        axes.annotate(
+            str(time),
+            (left, 0),
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=8,
+            color="white",
+            bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
+        )
+    axes.set_ylim(0, 1)
+    axes.axis("off")
+
+
+def _draw_curve(axes: Axes, probability: npt.NDArray[np.float32], label: Bools, threshold: float) -> None:
+    time = np.arange(len(probability))
+    for k, (start, end) in enumerate(_runs(label)):
+        name = "labelled success" if k == 0 else None
+        axes.axvspan(start - 0.5, end - 0.5, color=BLUE, alpha=0.13, linewidth=0, label=name)
+    dot = "." if len(time) < MANY else ""
+    axes.plot(time, probability, color=INK, marker=dot, linewidth=1.4, label="probability of success", clip_on=False)
+    axes.axhline(threshold, color=GREY, linestyle="--", linewidth=1.2, label=f"threshold {threshold:.3g}")
+    wrong = (probability > threshold) != label
+    if wrong.any():
+        size = 8.0 if len(time) < MANY else 4.0
+        axes.plot(
+            time[wrong],
+            probability[wrong],
+            "X",
+            color=WRONG,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            markersize=size,
+            label="verdict is wrong",
+            clip_on=False,
+            zorder=3,
+        )
+    axes.set_xlim(-0.5, len(time) - 0.5)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("frame", color=INK, loc="right", labelpad=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.set_ylabel("probability", color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(color=GREY, labelcolor=INK)
+    axes.grid(color="#e8e8e8", linewidth=0.8)
+    axes.set_axisbelow(True)
+    frames = [
+        Rectangle((0, 0), 1, 1, fill=False, edgecolor=colour, linewidth=2.5, label=f"called {verdict}")
+        for colour, verdict in ((BLUE, "success"), (ORANGE, "failure"))
+    ]
+    handles = [*frames, *axes.get_legend_handles_labels()[0]]
+    # Below the axes, where no curve can be.
+    axes.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0, -0.14),
+        ncols=len(handles),
+        frameon=False,
+        borderaxespad=0,
+        fontsize=9,
+        columnspacing=1.4,
+    )
+
+
+def _runs(label: Bools) -> list[tuple[int, int]]:
+    """First and one past the last frame of every stretch of success."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], label, [False]])))
+    return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
