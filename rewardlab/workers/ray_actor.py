@@ -1,27 +1,30 @@
 """Workers in processes of their own, on this machine or others, as Ray actors. Imported only when Ray is asked for."""
 
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
 from rewardlab.workers.group import Future, Make, Worker, WorkerDied
 
 ATTEMPTS = 3  # of a call with `retry`, the first included
+DEATHS = (RayActorError, OutOfMemoryError)
 
 
 class Shell:
     """What runs in the other process: builds the worker and calls its methods."""
 
-    def __init__(self, name: str, make: Make, directory: str) -> None:
+    def __init__(self, name: str, make: Make, directory: str, command: list[str]) -> None:
         self._name, self._make = name, make
         self._object: Any = None
+        sys.argv = command  # a model card says by which command it came about
         if Path(directory).is_dir():  # relative paths of a config mean the driver's; another machine may not have it
             os.chdir(directory)
 
@@ -53,7 +56,7 @@ class RayWorker(Worker):
     def start(self) -> Future[None]:
         self.stop()
         make_actor = ray.remote(Shell).options(**self._options)
-        self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()))
+        self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()), sys.argv)
         return RayFuture(self, "build", (), {})
 
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
@@ -73,16 +76,20 @@ class RayFuture(Future[Any]):
     ) -> None:
         self._worker, self._method, self._args, self._kwargs = worker, method, args, kwargs
         self._attempts = attempts
+        self._ref: Any = None
         self._send()
 
     def _send(self) -> None:
-        self._attempts -= 1
         self._actor = self._worker.actor
         if self._actor is None:
             raise WorkerDied(f"{self._worker.name} was stopped; it cannot be called any more")
+        self._sent = {argument: argument._ref for argument in self._futures()}
         args = [_reference(argument) for argument in self._args]
         kwargs = {name: _reference(argument) for name, argument in self._kwargs.items()}
         self._ref = getattr(self._actor, self._method).remote(*args, **kwargs)
+
+    def _futures(self) -> "list[RayFuture]":
+        return [value for value in (*self._args, *self._kwargs.values()) if isinstance(value, RayFuture)]
 
     def done(self) -> bool:
         ready, _ = ray.wait([self._ref], timeout=0, fetch_local=False)
@@ -95,13 +102,14 @@ class RayFuture(Future[Any]):
             except RayTaskError as error:
                 if not self._mend_arguments(error, timeout):
                     raise _original(error) from None
-            except RayActorError as error:
+            except DEATHS as error:
                 self._replace_worker(error)
             self._send()
 
-    def _replace_worker(self, error: RayActorError) -> None:
+    def _replace_worker(self, error: Exception) -> None:
         call = self._args[0] if self._method == "call" else "its construction"
         died = f"{self._worker.name} died during {call} ({_reason(error)})"
+        self._attempts -= 1
         if self._attempts == 0:
             raise WorkerDied(died) from None
         warnings.warn(f"{died}; it is restarted and called again", RuntimeWarning, stacklevel=3)
@@ -109,14 +117,12 @@ class RayFuture(Future[Any]):
             self._worker.restart()
 
     def _mend_arguments(self, error: RayTaskError, timeout: float | None) -> bool:
-        """Whether an argument was the result of a worker that died, and is there now by its own `retry`."""
-        if not isinstance(error.cause, RayActorError):
+        """Whether an argument was lost with the worker that made it, and is there now by its own `retry`."""
+        if not isinstance(error.cause, DEATHS):
             return False
-        for argument in (*self._args, *self._kwargs.values()):
-            if isinstance(argument, RayFuture):
-                argument.result(timeout)  # raises what names the worker that died
-        self._attempts += 1  # this call never began
-        return True
+        for argument in self._futures():
+            argument.result(timeout)  # raises what names the worker that died
+        return any(argument._ref is not sent for argument, sent in self._sent.items())
 
 
 def _reference(argument: Any) -> Any:
@@ -133,9 +139,12 @@ def _original(error: RayTaskError) -> Exception:
     return cause if isinstance(cause, RewardlabError) else error
 
 
-def _reason(error: RayActorError) -> str:
-    found = [line for line in str(error).splitlines() if line.startswith("The actor is dead because")]
-    return found[0].partition(". ")[0].removeprefix("The actor is dead because ") if found else "no reason given"
+def _reason(error: Exception) -> str:
+    """The telling part of Ray's many lines."""
+    process = re.search(r"pid: (\d+)", str(error))
+    because = re.search(r"The actor is dead because (.+?)\.", str(error))
+    found = [f"process {process[1]}" if process else "", because[1] if because else type(error).__name__]
+    return ": ".join(filter(None, found))
 
 
 def _import_path() -> str:

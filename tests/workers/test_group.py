@@ -116,7 +116,7 @@ def test_the_death_of_a_worker_is_told_by_name_and_mended_by_restart(ray_group: 
     other, process = ray_group.call("process").result()
     waiting = ray_group[1].submit("sleep", 60.0)
     os.kill(process, signal.SIGKILL)
-    with pytest.raises(WorkerDied, match=r"Toys\[1\] died during sleep \(its worker process has died\)"):
+    with pytest.raises(WorkerDied, match=r"Toys\[1\] died during sleep \(process \d+: its worker process has died\)"):
         waiting.result(60)
     with pytest.raises(WorkerDied, match=r"Toys\[1\]"):
         ray_group[0].submit("greet", ray_group[1].submit("greet", "a")).result()  # the argument's worker is named
@@ -135,3 +135,21 @@ def test_calls_that_may_be_repeated_survive_a_death(ray_group: Group) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert other.result() == "hello you, I am 1"  # on the restarted worker, set up as the first was
+
+
+def test_a_call_that_kills_its_worker_every_time_is_given_up(on_ray: Cluster) -> None:
+    group = launch(on_ray, count=1)
+    with (
+        pytest.warns(RuntimeWarning, match="restarted and called again") as repeated,
+        pytest.raises(WorkerDied, match=r"Toys\[0\] died during die"),
+    ):
+        group[0].submit("die", retry=True).result()
+    assert len(repeated) == 2
+
+
+def test_state_that_could_not_be_taken_is_not_given_to_a_restarted_worker(group: Group) -> None:
+    failed = group[0].submit("misconfigured")
+    with pytest.raises(ConfigError):
+        group.setup("init_worker", failed)
+    group.restart(1)
+    assert group[1].submit("greet", "you").result() == "hello you, I am 1"
