@@ -58,12 +58,14 @@ class Cluster(AbstractContextManager["Cluster"]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for group in self._groups:
-            group.stop()
-        if self._started_ray:
-            import ray
+        try:
+            for group in self._groups:
+                group.stop()
+        finally:
+            if self._started_ray:
+                import ray
 
-            ray.shutdown()
+                ray.shutdown()
 
     def launch(
         self,
@@ -78,7 +80,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         """Build a group of workers, each by `make(seat)` in the process it will run in.
 
         `count` is that of `cluster.workers` unless given. In this process calls run at once, or with `background` on a
-        thread per worker. Another process has `threads` threads for torch and OpenMP: workers that each take all cores
+        thread per worker. Another process has `threads` threads for torch and OpenCV: workers that each take all cores
         slow each other down several times.
         """
         count = self.config.workers.get(component, 1) if count is None else count
@@ -161,7 +163,7 @@ def _ray_nodes() -> list[Node]:
 def _ray_worker(name: str, make: Callable[[], Any], place: Place, threads: int) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
-    environment = {"OMP_NUM_THREADS": str(threads)}
+    environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
     if place.gpu is not None:
         # Components share GPUs, so the worker reserves none from Ray and is shown its own by hand.
         environment["CUDA_VISIBLE_DEVICES"] = str(place.gpu)

@@ -90,12 +90,12 @@ class Worker(ABC):
     def stop(self) -> None:
         """End the worker; calls that have not begun are dropped."""
 
-    def setup(self, method: str, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Like `submit`; a restarted worker is brought to the same state by the last call of each such method."""
+    def remember(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have `restart` repeat this call, in place of earlier ones of the same method."""
         self._setup[method] = (args, kwargs)
-        return self.submit(method, *args, **kwargs)
 
     def restart(self) -> None:
+        """Replace the worker by a new one, built and set up in the same way."""
         self.start().result()
         for method, (args, kwargs) in self._setup.items():
             self.submit(method, *args, **kwargs).result()
@@ -128,11 +128,16 @@ class Group:
         return Futures([worker.submit(method, part, retry=retry) for worker, part in zip(self, parts, strict=False)])
 
     def setup(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of every worker, now and again whenever one is restarted; waits for the results."""
-        return Futures([worker.setup(method, *args, **kwargs) for worker in self]).result()
+        """Call a method of every worker, now and again whenever one is restarted; waits for the results.
+
+        This is how workers are given their state (`init_worker`, new weights): the last call of each method counts.
+        """
+        results = self.call(method, *args, retry=True, **kwargs).result()
+        for worker in self:
+            worker.remember(method, args, kwargs)
+        return results
 
     def restart(self, index: int) -> None:
-        """Replace a worker by a new one, built and set up in the same way."""
         self[index].restart()
 
     def stop(self) -> None:

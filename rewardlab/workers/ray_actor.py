@@ -1,27 +1,34 @@
 """Workers in processes of their own, on this machine or others, as Ray actors. Imported only when Ray is asked for."""
 
 import os
+import re
 import sys
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
 from rewardlab.workers.group import Future, Make, Worker, WorkerDied
 
 ATTEMPTS = 3  # of a call with `retry`, the first included
+DEATHS = (RayActorError, OutOfMemoryError)
+
+# By Ray's id of every actor it has had, to name the worker that died.
+WORKERS: "weakref.WeakValueDictionary[str, RayWorker]" = weakref.WeakValueDictionary()
 
 
 class Shell:
     """What runs in the other process: builds the worker and calls its methods."""
 
-    def __init__(self, name: str, make: Make, directory: str) -> None:
+    def __init__(self, name: str, make: Make, directory: str, command: list[str]) -> None:
         self._name, self._make = name, make
         self._object: Any = None
+        sys.argv = command  # a model card says by which command it came about
         if Path(directory).is_dir():  # relative paths of a config mean the driver's; another machine may not have it
             os.chdir(directory)
 
@@ -53,7 +60,8 @@ class RayWorker(Worker):
     def start(self) -> Future[None]:
         self.stop()
         make_actor = ray.remote(Shell).options(**self._options)
-        self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()))
+        self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()), sys.argv)
+        WORKERS[self.actor._actor_id.hex()] = self
         return RayFuture(self, "build", (), {})
 
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
@@ -66,23 +74,30 @@ class RayWorker(Worker):
 
 
 class RayFuture(Future[Any]):
-    """A call of an actor: remembers what was called, to call it again if the actor dies."""
+    """A call of an actor, which may be attempted several times."""
 
     def __init__(
         self, worker: RayWorker, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], attempts: int = 1
     ) -> None:
-        self._worker, self._method, self._args, self._kwargs = worker, method, args, kwargs
-        self._attempts = attempts
+        self._worker = worker
+        self._title = str(args[0]) if args else "its construction"
+        self._call = (method, args, kwargs)
+        self._attempts = attempts  # that are left, the one under way included
         self._send()
 
     def _send(self) -> None:
-        self._attempts -= 1
+        method, args, kwargs = self._call
         self._actor = self._worker.actor
         if self._actor is None:
             raise WorkerDied(f"{self._worker.name} was stopped; it cannot be called any more")
-        args = [_reference(argument) for argument in self._args]
-        kwargs = {name: _reference(argument) for name, argument in self._kwargs.items()}
-        self._ref = getattr(self._actor, self._method).remote(*args, **kwargs)
+        named = {name: _reference(argument) for name, argument in kwargs.items()}
+        self._ref = getattr(self._actor, method).remote(*map(_reference, args), **named)
+        if self._attempts == 1:
+            self._forget()
+
+    def _forget(self) -> None:
+        # A future that kept its arguments, which may be futures, would keep every step of a run from the first on.
+        self._call = ("", (), {})
 
     def done(self) -> bool:
         ready, _ = ray.wait([self._ref], timeout=0, fetch_local=False)
@@ -91,32 +106,39 @@ class RayFuture(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         while True:
             try:
-                return ray.get(self._ref, timeout=timeout)
+                value = ray.get(self._ref, timeout=timeout)
             except RayTaskError as error:
-                if not self._mend_arguments(error, timeout):
+                if not isinstance(error.cause, DEATHS):
                     raise _original(error) from None
-            except RayActorError as error:
+                self._recover_arguments(error.cause)
+            except DEATHS as error:
                 self._replace_worker(error)
+            else:
+                self._forget()
+                return value
             self._send()
 
-    def _replace_worker(self, error: RayActorError) -> None:
-        call = self._args[0] if self._method == "call" else "its construction"
-        died = f"{self._worker.name} died during {call} ({_reason(error)})"
+    def _replace_worker(self, error: Exception) -> None:
+        died = f"{self._worker.name} died during {self._title} ({_reason(error)})"
+        self._attempts -= 1
         if self._attempts == 0:
             raise WorkerDied(died) from None
         warnings.warn(f"{died}; it is restarted and called again", RuntimeWarning, stacklevel=3)
         if self._actor is self._worker.actor:  # else another future of this worker has restarted it
             self._worker.restart()
 
-    def _mend_arguments(self, error: RayTaskError, timeout: float | None) -> bool:
-        """Whether an argument was the result of a worker that died, and is there now by its own `retry`."""
-        if not isinstance(error.cause, RayActorError):
-            return False
-        for argument in (*self._args, *self._kwargs.values()):
+    def _recover_arguments(self, error: Exception) -> None:
+        """An argument was lost with the worker that made it: have it made again, if it may be."""
+        self._attempts -= 1
+        if self._attempts == 0:
+            maker = WORKERS.get(getattr(error, "actor_id", ""))
+            name = "a worker" if maker is None else maker.name
+            told = f"{name} died ({_reason(error)}) before it gave {self._worker.name} what {self._title} needs"
+            raise WorkerDied(told) from None
+        _, args, kwargs = self._call
+        for argument in (*args, *kwargs.values()):
             if isinstance(argument, RayFuture):
-                argument.result(timeout)  # raises what names the worker that died
-        self._attempts += 1  # this call never began
-        return True
+                argument.result()
 
 
 def _reference(argument: Any) -> Any:
@@ -133,9 +155,12 @@ def _original(error: RayTaskError) -> Exception:
     return cause if isinstance(cause, RewardlabError) else error
 
 
-def _reason(error: RayActorError) -> str:
-    found = [line for line in str(error).splitlines() if line.startswith("The actor is dead because")]
-    return found[0].partition(". ")[0].removeprefix("The actor is dead because ") if found else "no reason given"
+def _reason(error: Exception) -> str:
+    """The telling part of Ray's many lines."""
+    process = re.search(r"pid: (\d+)", str(error))
+    because = re.search(r"The actor is dead because (.+?)\.", str(error))
+    found = [f"process {process[1]}" if process else "", because[1] if because else type(error).__name__]
+    return ": ".join(filter(None, found))
 
 
 def _import_path() -> str:

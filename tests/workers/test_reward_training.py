@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +59,9 @@ def test_two_ray_workers_have_the_loss_curve_of_one_process(episodes: Path, tmp_
     one, two = curve("one"), curve("two", *TWO_WORKERS)
     assert len(one) == len(two) == 20
     assert np.abs(two / one - 1).max() < 0.02
-    model = load_reward_model(tmp_path / "two" / "checkpoints" / "best_model")
+    best = tmp_path / "two" / "checkpoints" / "best_model"
+    assert Path(sys.argv[0]).name in (best / "README.md").read_text()  # the driver's command, not Ray's
+    model = load_reward_model(best)
     assert model.probabilities(np.zeros((2, SIDE, SIDE, 3), np.uint8)).shape == (2,)
     assert (tmp_path / "two" / "report.html").is_file()
 
@@ -75,6 +79,7 @@ def test_the_death_of_one_ends_the_run_with_its_name(episodes: Path, tmp_path: P
         training = group.call("train", group[0].submit("open_meeting"))
         while not (tmp_path / "checkpoints" / "best_model").exists():
             assert not training.done()
+            time.sleep(0.2)
         os.kill(processes[1], signal.SIGKILL)
         with pytest.raises(WorkerDied, match=r"Training\[1\] died during train"):
             training.result(60)

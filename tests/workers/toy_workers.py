@@ -1,6 +1,7 @@
 """Workers that answer, wait and fail on request. Without torch, because their processes start sooner so."""
 
 import os
+import signal
 import threading
 import time
 
@@ -58,3 +59,6 @@ class Toy:
         import ray
 
         return ray.get_runtime_context().get_node_id()
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
