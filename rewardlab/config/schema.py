@@ -177,6 +177,18 @@ class RewardModelConfig:
 
 
 @section
+class AuditConfig:
+    """Watching a success classifier while a policy trains on it; see `rewardlab.rewards.audit` for the rules."""
+
+    enabled: bool = True
+    max_fpr: Probability = 0.1  # share of the policy's failure frames that may be called success
+    max_drift: Probability = 0.2  # where success is unknown: how far scores may be from the held-out frames' (KS)
+    window: Annotated[int, Field(ge=5)] = 10  # iterations that an alarm looks back on
+    on_alarm: Literal["warn", "stop", "terminal"] = "warn"  # "terminal": go on with reward_mode terminal
+    disputed_frames: NonNegativeInt = 64  # newest misjudged frames kept as PNGs, of each kind; 0 = none
+
+
+@section
 class RewardConfig:
     use_reward_model: bool = False  # false = the environment's own reward
     group_name: str = "RewardGroup"  # name of the reward workers
@@ -192,6 +204,7 @@ class RewardConfig:
     reward_weight: float = 1.0
     env_reward_weight: float = 0.0  # "weighted" only
     model: RewardModelConfig = RewardModelConfig()
+    audit: AuditConfig = AuditConfig()
 
     @model_validator(mode="after")
     def _has_checkpoint(self) -> "RewardConfig":

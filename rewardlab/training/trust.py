@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rewardlab.errors import DataError
+from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.training.calibration import choose_threshold, fit_temperature, probabilities, reliability
 from rewardlab.training.metrics import (
     FIGURES,
@@ -44,6 +45,7 @@ class TrustFigures:
     ece_before: float
     ece_after: float
     warnings: tuple[str, ...]
+    score_histogram: ScoreHistogram | None = None  # for the audit of a policy run; older checkpoints have none
 
     @property
     def class_prior(self) -> float:
@@ -73,7 +75,8 @@ class TrustFigures:
         try:
             estimates = {name: Estimate(**values["estimates"][name]) for name in FIGURES}
             counts, warnings = Counts(**values["counts"]), tuple(values["warnings"])
-            return cls(**{**values, "estimates": estimates, "counts": counts, "warnings": warnings})
+            read = {"estimates": estimates, "counts": counts, "warnings": warnings}
+            return cls(**{**values, **read, "score_histogram": ScoreHistogram.stored(values)})
         except (KeyError, TypeError) as error:
             raise DataError(f"the stored figures of trust are not complete: {error}") from error
 
@@ -109,6 +112,7 @@ def assess(scores: FrameScores, target_fpr: float = 0.01, *, folds: int = FOLDS,
         ece_before=reliability(scores.label, probabilities(scores.logit)).ece,
         ece_after=reliability(scores.label, probability).ece,
         warnings=tuple(warnings),
+        score_histogram=ScoreHistogram.of(probabilities(scores.logit, temperature), scores.label),
     )
 
 
