@@ -3,8 +3,9 @@
     .venv/bin/python benchmarks/classifiers.py default       # few frames, one look
     .venv/bin/python benchmarks/classifiers.py randomized    # random light, colours, camera pose and distractors
 
-Each run collects its own episodes with its own seed, trains through the pipeline that `rewardlab train-reward` uses, and is judged on 200 further
-episodes at the threshold stored in its checkpoint. The budget counts every frame that training, the choice of weights and the threshold see.
+Each run collects its own episodes with its own seed, trains through the pipeline of `rewardlab train-reward`, and is
+judged on 200 further episodes at the threshold stored in its checkpoint. The budget counts every frame that training,
+the choice of weights and the choice of the threshold see.
 """
 
 import argparse

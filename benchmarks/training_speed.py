@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/training_speed.py
 
-Both augment, and make the same optimizer steps of the same network. Rounds alternate; the ratio is the median over rounds.
+Both augment, and make the same optimizer steps of the same network. Rounds alternate; the ratio is the median.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a vector environment shows, in the one form in which observations travel: {"state": ..., "images": {camera: ...}}."""
+"""What a vector environment shows, in the form in which observations travel: "state", and "images" by camera."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.schema import EnvConfig
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.rewards.audit import Alarm, Audit, Reference
+from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.manager import learner_rewards
+from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.rl.make import make_policy_network
 from rewardlab.training.policy_report import read_history, write_policy_report
@@ -40,7 +41,6 @@ class Progress:
     env_steps: int = 0
     stopped: str | None = None  # why it ended before its budget was spent
     terminal_only: bool = False  # an alarm switched from per_step to terminal rewards
-    alarms: list[Alarm] = field(default_factory=list)
 
 
 def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
@@ -60,8 +60,9 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
             while not training.finished:
                 figures = training.iterate()
-                log.write(training.progress.iteration, figures, _words(figures, training.progress))
-                for alarm in training.new_alarms():
+                alarmed = training.audit is not None and bool(training.audit.alarms)
+                log.write(training.progress.iteration, figures, _words(figures, alarmed))
+                for alarm in training.new_alarms:
                     log.say(f"[bold red]alarm[/]: {alarm.words}")
                 training.save_if_due()
         training.close()
@@ -97,7 +98,7 @@ class PolicyTraining:
         self.evaluation = Evaluation(cfg.env.eval, seed=cfg.seed + 10_000)
         self.evaluated = make_policy_network(cfg, *spaces)
         self._afresh = True
-        self._said = 0
+        self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
         if self.learned is not None and self.off_policy is not None and self._keeps_frames:
             self.actor.submit("load_reward_model").result()
 
@@ -131,11 +132,6 @@ class PolicyTraining:
         runner, progress = self.cfg.runner, self.progress
         spent = runner.max_env_steps is not None and progress.env_steps >= runner.max_env_steps
         return spent or progress.iteration >= runner.max_epochs or progress.stopped is not None
-
-    def new_alarms(self) -> list[Alarm]:
-        alarms = self.progress.alarms[self._said :]
-        self._said = len(self.progress.alarms)
-        return alarms
 
     @property
     def checkpoint(self) -> Path:
@@ -187,7 +183,7 @@ class PolicyTraining:
         """Wait for files that workers still write."""
         self.envs.call("close").result()
         if self.audit is not None:
-            self.audit.close()
+            self.audit.flush()
 
     def _rewarded(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
         """The rollout with the reward the learner shall see, and how good that reward is."""
@@ -207,37 +203,37 @@ class PolicyTraining:
             batch["reward"] = learner_rewards(config, batch["env_reward"], rollout.scores.reward, ended)
             figures["rollout/model_rewards"] = float(rollout.scores.reward.mean()) if ended.any() else 0.0
             truth = None if episodes.success_once is None else _scored(batch["success"], ended, config.reward_mode)
-            figures |= self._audited(rollout, truth, figures)
+            figures |= self._audited(rollout, truth)
             self._cotrain(rollout, truth)
         figures["rollout/rewards"] = float(batch["reward"].mean())
         return batch, figures
 
-    def _audited(self, rollout: Rollout, truth: Tensor | None, figures: Mapping[str, float]) -> dict[str, float]:
-        if self.audit is None or rollout.scores is None or not len(rollout.scores.estimate):
+    def _audited(self, rollout: Rollout, truth: Tensor | None) -> dict[str, float]:
+        if self.audit is None or rollout.scores is None or rollout.frames is None:
             return {}
+        frames, camera = rollout.frames, self.reward_facts.cameras[0]  # type: ignore[union-attr]
         result = self.audit.check(
             self.progress.iteration + 1,
             probability=rollout.scores.estimate,
             success=truth,
-            frames=rollout.frames,
-            model_reward=figures["rollout/model_rewards"],
-            episode_success=figures.get("env/success_at_end"),
+            frames=lambda rows: frames(rows)[camera],
         )
-        self.progress.alarms += result.alarms
+        self.new_alarms = result.alarms
         if result.alarms and self.cfg.reward.audit.on_alarm == "stop":
-            self.progress.stopped = f"the audit raised an alarm: {result.alarms[0].words}"
+            self.progress.stopped = f"the audit raised an alarm. {result.alarms[0].words}"
         if result.alarms and self.cfg.reward.audit.on_alarm == "terminal" and not self.progress.terminal_only:
             self._go_terminal()
+            self.audit.restart()
         return result.figures
 
     def _cotrain(self, rollout: Rollout, truth: Tensor | None) -> None:
-        if not self.cfg.reward.cotrain or self.learned is None:
+        if not self.cfg.reward.cotrain or self.learned is None or rollout.frames is None:
             return
         if truth is None:
             raise ConfigError(
                 "reward.cotrain: the environment does not report success, so there is nothing to learn from"
             )
-        self.learned.update({"images": rollout.frames, "success": truth}, self.progress.iteration)
+        self.learned.update({"images": rollout.frames.all(), "success": truth}, self.progress.iteration)
         if self.off_policy is not None:
             self.actor.submit("load_reward_model", self.learned.weights()).result()
             if self.cfg.reward.relabel == "changed":
@@ -299,9 +295,9 @@ class PolicyTraining:
         if self.reward_facts is None or not self.cfg.reward.audit.enabled:
             return None
         return Audit(
-            self.cfg.reward.audit,
+            self.cfg.reward,
             threshold=self.reward_facts.threshold,
-            reference=Reference.from_metrics(self.reward_facts.metrics),
+            reference=ScoreHistogram.stored(self.reward_facts.metrics),
             directory=self.out / "audit",
         )
 
@@ -337,8 +333,8 @@ def _scored(success: Tensor, ended: Tensor, reward_mode: str) -> Tensor:
     return success[ended] if reward_mode == "terminal" else success.flatten()
 
 
-def _words(figures: Mapping[str, float], progress: Progress) -> str:
-    parts = [f"{progress.env_steps:,} steps"]
+def _words(figures: Mapping[str, float], alarmed: bool) -> str:
+    parts = [f"{figures['env_steps']:,} steps"]
     for name, word in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
         if name in figures:
             parts.append(f"{word} {figures[name]:.0%}")
@@ -346,7 +342,7 @@ def _words(figures: Mapping[str, float], progress: Progress) -> str:
         parts.append(f"return {figures['env/return']:.1f}")
     if "rollout/model_rewards" in figures:
         parts.append(f"model reward {figures['rollout/model_rewards']:.2f}")
-    return "  ".join(parts) + ("  [bold red]ALARM[/]" if progress.alarms else "")
+    return "  ".join(parts) + ("  [bold red]ALARM[/]" if alarmed else "")
 
 
 def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
@@ -355,7 +351,7 @@ def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
         out / "report.html",
         title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
         history=read_history(out / HISTORY),
-        alarms=training.progress.alarms,
+        alarms=[] if training.audit is None else training.audit.alarms,
         disputed=out / "audit" if training.audit is not None else None,
         figures=TrustFigures.from_json(facts.metrics) if facts is not None and facts.metrics else None,
         facts={

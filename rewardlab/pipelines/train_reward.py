@@ -19,8 +19,9 @@ def run(
 ) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
-    `on_best`, for training in this process, is called whenever the weights are the best so far. Under `torchrun` every process calls this; they train as one. With `cluster.backend=ray`, as many workers do as
-    `cluster.workers.actor` says.
+    `on_best`, for training in this process, is called whenever the weights are the best so far. Under `torchrun` every
+    process calls this; they train as one. With `cluster.backend=ray`, as many workers do as `cluster.workers.actor`
+    says.
     """
     if cfg.cluster.backend == "ray":
         with Cluster(cfg.cluster) as cluster:

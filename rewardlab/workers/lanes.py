@@ -7,14 +7,17 @@ side by side, and frames are scored while the rollout goes on.
 import time
 import warnings
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
+from rewardlab.data.episodes import Array
 from rewardlab.types import Batch
-from rewardlab.workers.env import Arrival, Episodes
+from rewardlab.workers.env import Arrival, Episodes, Images
 from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import Scores
 
@@ -30,7 +33,32 @@ class Rollout:
     scores: Scores | None  # of the frames that were scored, in the order of the batch; None without a reward model
     episodes: Episodes  # that ended in it
     waited: float  # seconds, for scores that were not there when the last step was made
-    frames: dict[str, np.ndarray[Any, Any]] | None  # the scored frames themselves, if asked for
+    frames: "ScoredFrames | None"
+
+
+class ScoredFrames:
+    """The pictures of a rollout that were scored. They stay where they are until somebody asks for some."""
+
+    def __init__(self, parts: list[Future[Images]], sizes: list[int], order: Tensor) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *sizes])
+        self._order = order.numpy()
+
+    def __call__(self, rows: Array) -> Images:
+        """By camera, the pictures of these rows of the scores."""
+        places = self._order[rows]
+        part_of = np.searchsorted(self._starts, places, side="right") - 1
+        parts = {part: self._parts[part].result() for part in np.unique(part_of)}
+        return {
+            camera: np.stack(
+                [parts[p][camera][place - self._starts[p]] for p, place in zip(part_of, places, strict=True)]
+            )
+            for camera in next(iter(parts.values()))
+        }
+
+    def all(self) -> Images:
+        whole = [part.result() for part in self._parts]
+        return {camera: np.concatenate([part[camera] for part in whole])[self._order] for camera in whole[0]}
 
 
 class Lanes:
@@ -61,7 +89,7 @@ class Lanes:
 
     def _roll(self, iteration: int, attempt: int, steps: int, afresh: bool, at_random: bool) -> Rollout:
         scores: list[list[Future[Scores]]] = [[] for _ in self.envs]
-        frames: list[list[Future[Any]]] = [[] for _ in self.envs]
+        frames: list[list[Future[Images]]] = [[] for _ in self.envs]
         self.policies.call("begin", iteration, attempt, at_random=at_random).result()
         if afresh:
             self._arrivals = list(self.envs.call("begin", iteration, attempt))
@@ -77,21 +105,17 @@ class Lanes:
         acted = [policy.submit("fetch", arrival) for policy, arrival in zip(self.policies, self._arrivals, strict=True)]
         happened = self.envs.call("fetch")
         lanes = [a.result().update(h.result()) for a, h in zip(acted, happened, strict=True)]
-        batch: Batch = torch.cat(lanes, dim=1)  # type: ignore[assignment]
+        batch: Batch = TensorDict.cat(lanes, dim=1)
         episodes = _joined(self.envs.call("fetch_episodes").result())
         if self.rewards is None:
             return Rollout(batch, None, episodes, 0.0, None)
         start = time.perf_counter()
         parts = [[future.result() for future in lane] for lane in scores]
-        seen = [[future.result() for future in lane] for lane in frames]
         order = _order(lanes, [sum(len(part.reward) for part in lane) for lane in parts])
-        scored = Scores(
-            *(torch.cat([getattr(p, name) for lane in parts for p in lane])[order] for name in Scores._fields)
-        )
-        cameras = seen[0][0]
-        rows = order.numpy()
-        pictures = {c: np.concatenate([part[c] for lane in seen for part in lane])[rows] for c in cameras}
-        return Rollout(batch, scored, episodes, time.perf_counter() - start, pictures)
+        estimate, reward = (torch.cat(column)[order] for column in zip(*chain(*parts), strict=True))
+        waited = time.perf_counter() - start
+        seen = ScoredFrames(list(chain(*frames)), [len(part.reward) for part in chain(*parts)], order)
+        return Rollout(batch, Scores(estimate, reward), episodes, waited, seen)
 
     def _revive(self) -> None:
         for group in (self.envs, self.policies):

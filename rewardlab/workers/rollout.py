@@ -1,6 +1,6 @@
 """The worker that acts: the policy's weights, and what it did, until the rollout is fetched."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ class RolloutWorker:
             with torch.no_grad():
                 last = self._critic.value(to_batch(arrival.observation))
             self._next_values.append(self._following_value(arrival, last))
-        batch: Batch = torch.stack(self._answers)  # type: ignore[assignment]
+        batch: Batch = TensorDict.stack(self._answers)
         if self._critic is not None:
             batch["next_value"] = torch.stack(self._next_values)
         self._answers, self._next_values = [], []
@@ -83,6 +83,3 @@ class RolloutWorker:
         assert isinstance(self.action_space, spaces.Box)
         low, high = self.action_space.low, self.action_space.high
         return torch.from_numpy(self._random.uniform(low, high, (count, *low.shape)).astype(np.float32))
-
-
-PolicyMaker = Callable[[], nn.Module]
