@@ -18,10 +18,7 @@ from rewardlab.errors import DataError
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.manager import RewardManager
 
-_ADVICE = (
-    ". The reward model looks at this camera; an environment made with render_mode='rgb_array' can draw one, unless "
-    "it is a vector environment that resets in the same step"
-)
+_ADVICE = ". The reward model looks at this camera; render_mode='rgb_array' lets an environment draw a single one"
 
 
 class Step(NamedTuple):
