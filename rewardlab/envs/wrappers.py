@@ -1,10 +1,15 @@
-"""Wrappers around vector environments."""
+"""Wrappers around environments.
 
+The reward wrappers live with the reward models, which are built on environments; they are offered here, where one looks
+for a wrapper, and imported when asked for.
+"""
+
+import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
@@ -24,6 +29,18 @@ from rewardlab.envs.frames import (
 )
 from rewardlab.errors import DataError
 from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, STATE, SUCCESS_KEYS
+
+if TYPE_CHECKING:
+    from rewardlab.rewards.env_wrappers import RewardModelVectorWrapper, RewardModelWrapper
+else:
+
+    def __getattr__(name: str) -> type:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("rewardlab.rewards.env_wrappers"), name)
+
+
+__all__ = ["DataCollectorWrapper", "RewardModelVectorWrapper", "RewardModelWrapper"]
 
 
 class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
@@ -141,7 +158,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         }[self._frames.autoreset]
         self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **_labels(infos, self.num_envs)})
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
-            final = {name: column[ended] for name, column in {**arrival, **self._final_labels(infos, reward)}.items()}
+            facts = {**arrival, **self._final_facts(infos, arrival["env_reward"])}
+            final = {name: column[ended] for name, column in facts.items()}
             self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
         if len(ended):
             self._require_labels(infos)
@@ -179,10 +197,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             columns = {name: column[envs] for name, column in columns.items()}
         self._collector.add(envs.tolist(), columns)
 
-    def _final_labels(self, infos: Any, reward: Array) -> Columns:
+    def _final_facts(self, infos: Any, env_reward: Array) -> Columns:
         final = final_info(infos)
-        labels = _labels(final, self.num_envs)
-        return {**labels, "env_reward": to_numpy(final.get("env_reward", reward)).astype(np.float32)}
+        # Of a wrapper around each environment it is in final_info, of one around all of them beside it.
+        env_reward = to_numpy(final.get("env_reward", env_reward)).astype(np.float32)
+        return {**_labels(final, self.num_envs), "env_reward": env_reward}
 
     def _observe(self, obs: Any) -> Columns:
         return {**self._state(obs), **_image_columns(self._frames.now(obs))}

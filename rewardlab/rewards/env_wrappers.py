@@ -1,0 +1,112 @@
+"""A learned reward for any Gymnasium environment, so for users of any RL library.
+
+    env = RewardModelWrapper(gymnasium.make("tabletop/PickCube"), "runs/model/checkpoints/best_model")
+
+Observations pass through untouched. `info["env_reward"]` keeps what the environment said, `info["reward_model/prob"]`
+the probability behind the reward; `reward_model/estimate` if the model is not a classifier.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from torch import Tensor
+
+from rewardlab.config import config_from_mapping
+from rewardlab.config.schema import RewardConfig
+from rewardlab.data.images import to_numpy
+from rewardlab.errors import ConfigError
+from rewardlab.rewards.base import BaseRewardModel
+from rewardlab.rewards.classifier import SuccessClassifier
+from rewardlab.rewards.manager import RewardManager
+from rewardlab.rewards.step_rewards import BatchOfOne, Step, StepRewards, with_batch_axis
+
+RewardSource: TypeAlias = str | Path | BaseRewardModel | RewardManager | RewardConfig
+
+
+class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """The environment with the reward of `model`: a checkpoint, a reward model, a RewardConfig or a RewardManager.
+
+    `settings` are keys of the `reward` block of a config, such as reward_mode="terminal" or combine_mode="add". Many
+    environments share one model if it is loaded once: pass `load_reward_model(path)` instead of the path.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], model: RewardSource, *, device: str | torch.device = "cpu", **settings: Any
+    ) -> None:
+        # Gymnasium can make the environment again from its spec; a copy of the weights is not needed for that.
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, model=model, device=device, **settings)
+        gymnasium.Wrapper.__init__(self, env)
+        self.manager = reward_manager(model, device, settings)
+        self._rewards = StepRewards(BatchOfOne(env), self.manager)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._rewards.begin(with_batch_axis(obs))
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, env_reward, terminated, truncated, info = self.env.step(action)
+        ends = np.array([terminated], bool), np.array([truncated], bool)
+        step = Step(to_numpy(action)[None], with_batch_axis(obs), torch.tensor([float(env_reward)]), *ends, {})
+        reward, score, scored = self._rewards.of_step(step)
+        info = {**info, "env_reward": float(env_reward)}
+        if scored[0]:
+            info[_score_key(self.manager)] = float(score[0])
+        return obs, float(reward[0]), terminated, truncated, info
+
+
+class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
+    """The same for a vector environment, in any autoreset mode: all frames of a step are scored as one batch."""
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], model: RewardSource, *, device: str | torch.device = "cpu", **settings: Any
+    ) -> None:
+        super().__init__(env)
+        self.manager = reward_manager(model, device, settings)
+        self._rewards = StepRewards(env, self.manager)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        mask = (options or {}).get("reset_mask")  # read first: Gymnasium removes it from the dictionary
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._rewards.begin(obs, mask)
+        return obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        obs, env_reward, terminated, truncated, infos = self.env.step(actions)
+        ends = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
+        step = Step(to_numpy(actions), obs, torch.as_tensor(env_reward).float().cpu(), *ends, infos)
+        reward, score, scored = self._rewards.of_step(step)
+        everywhere = np.ones(self.num_envs, bool)
+        key = _score_key(self.manager)
+        infos = {**infos, "env_reward": env_reward, "_env_reward": everywhere, key: score.numpy(), f"_{key}": scored}
+        learned = reward.to(env_reward.device) if isinstance(env_reward, Tensor) else reward.numpy()
+        return obs, learned, terminated, truncated, infos
+
+
+def reward_manager(source: RewardSource, device: str | torch.device, settings: dict[str, Any]) -> RewardManager:
+    """The manager that `source` is or describes; `settings` get the checks and the errors of a config file."""
+    if isinstance(source, RewardManager):
+        if settings:
+            raise ConfigError(f"a RewardManager has its own config: found {', '.join(settings)} beside it")
+        return source
+    if isinstance(source, BaseRewardModel):
+        return RewardManager(source, config_from_mapping({"reward": settings}).reward)
+    if isinstance(source, RewardConfig):
+        described = dataclasses.asdict(source)
+    else:
+        described = {"model": {"checkpoint_path": str(source)}}
+    described = {**described, **settings, "use_reward_model": True}
+    return RewardManager.from_config(config_from_mapping({"reward": described}).reward, device)
+
+
+def _score_key(manager: RewardManager) -> str:
+    return "reward_model/prob" if isinstance(manager.model, SuccessClassifier) else "reward_model/estimate"

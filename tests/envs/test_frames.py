@@ -1,0 +1,111 @@
+"""The frame that followed an action, and its success, where an environment resets in the same step."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rewardlab.envs import make_vec_env
+from rewardlab.envs.frames import CameraFrames, final_rows, following_success, success_of
+from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.errors import DataError
+
+
+class Watched(TabletopVectorEnv):
+    """Remembers what CameraFrames has it draw; its own observations do not count."""
+
+    asked: tuple[Any, ...] = ()
+
+    def render_cameras(self, *arguments: Any, **which: Any) -> Any:
+        if "image_size" in which:
+            self.asked = (*self.asked, (arguments[0], which["env_ids"], which.get("final", False)))
+        return super().render_cameras(*arguments, **which)
+
+
+def staggered(env: TabletopVectorEnv) -> TabletopVectorEnv:
+    """Two environments, the second of which ends in the next step."""
+    env.reset(seed=0)
+    env.step(np.ones((2, 4), np.float32))
+    env.reset(options={"reset_mask": np.array([True, False])})
+    return env
+
+
+@pytest.mark.parametrize("obs_mode", ["state", "state+images"])
+def test_the_true_last_frame_stands_where_an_episode_ended(obs_mode: str) -> None:
+    twin = staggered(TabletopVectorEnv(num_envs=2, max_episode_steps=None))  # goes on where the other one resets
+    env = staggered(TabletopVectorEnv(num_envs=2, max_episode_steps=2, obs_mode=obs_mode))
+    actions = np.full((2, 4), 0.5, np.float32)
+    twin.step(actions)
+    obs, _, terminated, truncated, infos = env.step(actions)
+    ended = terminated | truncated
+    assert ended.tolist() == [False, True]
+    frames = CameraFrames(env, ("base_camera", "wrist_camera"), (64, 64))
+    followed = frames.following(obs, infos, ended)
+    for camera, expected in twin.render_cameras(("base_camera", "wrist_camera"), (64, 64)).items():
+        np.testing.assert_array_equal(followed[camera], expected)
+        np.testing.assert_array_equal(frames.final(infos, np.array([1]))[camera], expected[1:])
+        assert (frames.now(obs)[camera][1] != expected[1]).any()
+        np.testing.assert_array_equal(frames.now(obs, np.array([0]))[camera], expected[:1])
+
+
+def test_each_frame_that_is_needed_is_drawn_once() -> None:
+    env = Watched(num_envs=2, max_episode_steps=2)
+    staggered(env)
+    obs, _, terminated, truncated, infos = env.step(np.zeros((2, 4), np.float32))
+    CameraFrames(env, ("base_camera",), (32, 32)).following(obs, infos, terminated | truncated)
+    assert [(ids.tolist(), final) for _, ids, final in env.asked] == [([1], True), ([0], False)]
+
+
+def test_a_picture_of_the_observation_is_not_drawn_again() -> None:
+    env = Watched(num_envs=2, obs_mode="images", image_size=(32, 32))
+    obs, _ = env.reset(seed=0)
+    assert CameraFrames(env, ("base_camera",), (32, 32)).now(obs)["base_camera"] is obs["images"]["base_camera"]
+    assert env.asked == ()
+    CameraFrames(env, ("base_camera", "wrist_camera"), (32, 32)).now(obs)
+    assert [cameras for cameras, _, _ in env.asked] == [["wrist_camera"]]
+    drawn = CameraFrames(env, ("base_camera",), (48, 48)).now(obs)["base_camera"]
+    assert drawn.shape == (2, 48, 48, 3)
+    assert len(env.asked) == 2
+
+
+@pytest.mark.parametrize("key", ["success", "is_success", "succeed"])
+def test_success_goes_with_the_frame(key: str) -> None:
+    ended = np.array([False, True, True, False])
+    beside = {key: np.array([True, True, False, True]), f"_{key}": np.array([True, True, True, False])}
+    assert success_of(beside, 4).tolist() == [True, True, False, False]
+    assert following_success(beside, ended).tolist() == [True, True, False, False]
+    last = {key: np.array([False, False, True, True]), f"_{key}": ended}
+    infos = {**beside, "final_obs": np.full(4, None, object), "final_info": last}
+    assert following_success(infos, ended).tolist() == [True, False, True, False]
+    del infos["final_info"]
+    with pytest.raises(DataError, match="gives no infos\\['final_info'\\]"):
+        following_success(infos, ended)
+
+
+def test_rows_of_an_array_of_observations_and_nones() -> None:
+    final_obs = np.full(3, None, object)
+    final_obs[0] = {"state": np.zeros(2), "images": {"base_camera": np.ones((4, 4, 3), np.uint8)}}
+    final_obs[2] = {"state": np.ones(2), "images": {"base_camera": np.zeros((4, 4, 3), np.uint8)}}
+    rows = final_rows(final_obs, np.array([2, 0]))
+    assert rows["state"].tolist() == [[1, 1], [0, 0]]
+    assert rows["images"]["base_camera"][:, 0, 0, 0].tolist() == [0, 1]
+
+
+def test_a_camera_that_is_not_to_be_had_is_known_before_the_first_reset() -> None:
+    with pytest.raises(DataError, match="no camera 'side': the environment has base_camera, wrist_camera"):
+        CameraFrames(TabletopVectorEnv(), ("side",)).check()
+    CameraFrames(TabletopVectorEnv(), ("wrist_camera",)).check()
+    pictures = make_vec_env("CartPole-v1", obs_mode="images", cameras=["front"])
+    with pytest.raises(DataError, match="no camera 'side': the environment has front"):
+        CameraFrames(pictures, ("side",)).check()
+    CameraFrames(pictures, ("front",)).check()
+
+
+def test_an_environment_that_resets_in_the_same_step_without_saying_so_is_refused() -> None:
+    env: VectorEnv[Any, Any, Any] = TabletopVectorEnv(max_episode_steps=1)
+    env.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+    env.reset(seed=0)
+    obs, _, _, truncated, infos = env.step(np.zeros((1, 4), np.float32))
+    with pytest.raises(DataError, match="metadata do not say so"):
+        CameraFrames(env, ("base_camera",)).following(obs, infos, truncated)
