@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewardlab.cli import run
+from rewardlab.cli import execute
 from rewardlab.cli.command import positive
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
-    return run(_parser().parse_args(argv))
+    return execute(_parser().parse_args(argv))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from rewardlab.cli import collect, config, data, demo, score, train_reward
+from rewardlab.cli import collect, config, data, demo, evaluate, run, score, train_reward
 from rewardlab.cli.command import Parser
 from rewardlab.compat import CompatibilityNote
 from rewardlab.errors import RewardlabError
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"rewardlab {version('rewardlab')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, collect, data, train_reward, score, config):
+    for module in (demo, collect, data, train_reward, score, run, evaluate, config):
         module.add_to(commands)
     # argparse takes a list of positional arguments in one place only; overrides may stand anywhere.
     arguments, rest = parser.parse_known_args(argv)
@@ -33,10 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.overrides = [*arguments.overrides, *rest]
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    return run(arguments)
+    return execute(arguments)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def execute(arguments: argparse.Namespace) -> int:
     """Call the handler of a command; errors and warnings become sentences, signals the end of it."""
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]

@@ -103,7 +103,9 @@ def _find(name: str, config_dir: Path) -> Path:
     if name not in names and name in compat.CONFIG_NAMES:
         today = compat.CONFIG_NAMES[name]
         if today is None:
-            raise ConfigError(f"config '{name}' is not available yet. Available today: {', '.join(names)}")
+            alike = name.replace("maniskill", "tabletop")
+            advice = f"On the built-in task: {alike}" if alike in names else f"Available today: {', '.join(names)}"
+            raise ConfigError(f"config '{name}' is not available yet. {advice}")
         _warn([f"config {name} is now {today}"])
         name = today
     if name not in names:

@@ -143,6 +143,7 @@ class PolicyTraining:
         progress = self.progress
         state = {
             "actor": self.actor.submit("state_dict").result(),
+            "policy": self.actor.submit("policy_weights").result(),
             "iteration": progress.iteration,
             "env_steps": progress.env_steps,
             "terminal_only": progress.terminal_only,

@@ -1,0 +1,20 @@
+"""Train a policy by the name of its config:
+
+python examples/embodiment/train_embodied_agent.py --config-path configs --config-name tabletop_ppo_cnn [key=value ...]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rewardlab.cli import main
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config-path", help="directory of the config (default: those of rewardlab)")
+    parser.add_argument("--config-name", required=True)
+    arguments, overrides = parser.parse_known_args()
+    config = arguments.config_name
+    if arguments.config_path and (file := Path(arguments.config_path, f"{config}.yaml")).is_file():
+        config = str(file)
+    sys.exit(main(["run", config, *overrides]))

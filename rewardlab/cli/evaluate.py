@@ -1,0 +1,30 @@
+"""`rewardlab evaluate`: how good a trained policy is."""
+
+import argparse
+import json
+
+from rewardlab.cli.command import Commands, add_command, positive
+
+
+def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
+    example = "rewardlab evaluate runs/tabletop_ppo_mlp --episodes 200"
+    command = add_command(
+        commands, "evaluate", "let a trained policy do its best, and judge it by the environment", example, _evaluate
+    )
+    command.add_argument("run", metavar="RUN", help="directory of a run, or one of its checkpoints")
+    command.add_argument("--episodes", type=positive, default=100, metavar="N", help="default: %(default)s")
+    command.add_argument("--seed", type=int, default=1, help="of the episodes (default: %(default)s)")
+    command.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from rewardlab.pipelines.evaluate import evaluate
+
+    checkpoint, figures = evaluate(arguments.run, episodes=arguments.episodes, seed=arguments.seed)
+    if arguments.json:
+        print(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))
+        return
+    print(f"{checkpoint}, {arguments.episodes} episodes")
+    for name, value in figures.items():
+        shown = f"{value:.1%}" if name.startswith("success") else f"{value:.2f}"
+        print(f"  {name.replace('_', ' '):16}{shown:>10}")

@@ -1,0 +1,23 @@
+"""`rewardlab run`: whatever a config says is to be done."""
+
+import argparse
+
+from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+
+
+def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
+    example = "rewardlab run tabletop_ppo_mlp runner.max_epochs=20 cluster.backend=ray"
+    command = add_command(
+        commands, "run", "do what a config says: train a policy, collect, train a reward", example, _run
+    )
+    command.add_argument("config", metavar="CONFIG", help=CONFIG_HELP)
+    command.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES_HELP)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from rewardlab.config import load_config
+    from rewardlab.pipelines import collect, train_policy, train_reward
+
+    cfg = load_config(arguments.config, arguments.overrides)
+    pipelines = {"collect": collect.run, "train_reward": train_reward.run, "train_policy": train_policy.run}
+    pipelines[cfg.runner.task](cfg)

@@ -1,0 +1,240 @@
+"""The policy loop: resumed or not, in process or on Ray, on the environment's reward or a learned one."""
+
+import errno
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rewardlab.cli import main
+from rewardlab.config import load_config
+from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.pipelines import train_policy
+from rewardlab.pipelines.evaluate import evaluate
+from rewardlab.rewards import BinaryRewardClassifier
+from rewardlab.training.run_log import RunLog
+from rewardlab.training.run_state import load_state
+
+SMALL = [
+    "env.train.num_envs=8",
+    "env.eval.num_envs=4",
+    "env.train.max_episode_steps=5",
+    "env.train.image_size=[3,32,32]",
+    "algorithm.ppo.rollout_steps=10",
+    "algorithm.ppo.update_epochs=2",
+    "actor.model.hidden_sizes=[16]",
+    "actor.global_batch_size=40",
+    "runner.save_interval=2",
+    "runner.val_check_interval=2",
+]
+
+
+def train(out: Path, *overrides: str, config: str = "tabletop_ppo_mlp") -> Path:
+    where = [f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
+    return train_policy.run(load_config(config, [*SMALL, *where, *overrides]))
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_state(checkpoint)[0]["policy"]
+    return found
+
+
+def history(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "unbroken"
+    assert train(out, "runner.max_epochs=4") == out / "checkpoints" / "global_step_4"
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    classifier = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
+    return classifier.save(tmp_path_factory.mktemp("model") / "best_model")
+
+
+def learned(model: Path, *more: str) -> list[str]:
+    return ["reward.use_reward_model=true", f"reward.model.checkpoint_path={model}", *more]
+
+
+def test_a_run_leaves_all_that_one_needs(unbroken: Path) -> None:
+    rows = history(unbroken)
+    assert [row["iteration"] for row in rows] == [1, 2, 3, 4]
+    assert rows[-1]["env_steps"] == 4 * 10 * 8
+    wanted = {
+        "env/success_once",
+        "env/success_at_end",
+        "env/return",
+        "rollout/rewards",
+        "train/policy_loss",
+        "time/learn",
+    }
+    assert wanted <= set(rows[0])
+    assert [row["iteration"] for row in rows if "eval/success_at_end" in row] == [2, 4]
+    assert (unbroken / "report.html").stat().st_size > 10_000
+    assert list(unbroken.glob("events.out.tfevents.*"))
+    checkpoint, figures = evaluate(unbroken, episodes=4, seed=10_000)
+    assert checkpoint.name == "global_step_4"
+    assert figures["return"] == pytest.approx(rows[-1]["eval/return"])
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_never_stopped(unbroken: Path, tmp_path: Path) -> None:
+    out = tmp_path / "broken"
+    train(out, "runner.max_epochs=3")
+    (out / "metrics.jsonl").open("a").write('{"iteration": 4, "env_st')  # a kill in the middle of a line
+    last = train(out, "runner.max_epochs=4", f"runner.resume_dir={out / 'checkpoints' / 'global_step_2'}")
+    assert same(weights(last), weights(unbroken / "checkpoints" / "global_step_4"))
+    assert without_times(history(out)) == without_times(history(unbroken))
+
+
+def test_another_seed_gives_another_policy(unbroken: Path, tmp_path: Path) -> None:
+    last = train(tmp_path / "other", "runner.max_epochs=4", "seed=1")
+    assert not same(weights(last), weights(unbroken / "checkpoints" / "global_step_4"))
+
+
+def test_a_run_is_not_overwritten(unbroken: Path) -> None:
+    with pytest.raises(DataError, match="has a run already"):
+        train(unbroken)
+
+
+@pytest.mark.parametrize("mode", ["terminal", "per_step"])
+def test_the_reward_of_a_second_stage_is_the_models_alone(
+    unbroken: Path, model: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    learn = train_policy.ActorWorker.learn
+
+    def watched(self: Any, rollout: Any, env_steps: int) -> dict[str, float]:
+        seen.append(rollout)
+        return learn(self, rollout, env_steps)
+
+    monkeypatch.setattr(train_policy.ActorWorker, "learn", watched)
+    resume = f"runner.resume_dir={unbroken / 'checkpoints' / 'global_step_4'}"
+    more = (f"reward.reward_mode={mode}", "reward.reward_type=continuous", "reward.reward_weight=10")
+    last = train(tmp_path / "stage", *learned(model, *more), resume, "runner.max_epochs=6")
+    assert last.name == "global_step_6"
+    rows = history(tmp_path / "stage")
+    assert [row["iteration"] for row in rows] == [5, 6]
+    assert {"audit/fpr", "rollout/model_rewards", "time/compute_model_rewards"} <= set(rows[0])
+    ended = seen[0]["truncated"]
+    rewards = seen[0]["reward"]
+    if mode == "terminal":
+        assert (rewards[~ended] == 0).all()
+    paid = rewards[ended] if mode == "terminal" else rewards
+    assert ((paid > 0) & (paid < 10)).all()
+    assert rows[0]["rollout/model_rewards"] == pytest.approx(float(paid.mean()) / 10, rel=1e-4)
+    assert not torch.equal(seen[0]["env_reward"], rewards)
+
+
+@pytest.mark.parametrize("config", ["ppo", "sac"])
+def test_the_reward_reaches_the_learner(model: Path, tmp_path: Path, config: str) -> None:
+    policies = []
+    for weight in (0, 1, 1000):
+        overrides = [
+            *learned(model, "reward.reward_mode=per_step", f"reward.reward_weight={weight}"),
+            "runner.max_epochs=2",
+        ]
+        overrides += ["reward.reward_type=continuous", f"algorithm.name={config}"]
+        overrides += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.1"]
+        policies.append(weights(train(tmp_path / str(weight), *overrides)))
+    assert not any(same(one, other) for k, one in enumerate(policies) for other in policies[:k])
+
+
+def test_off_policy_a_changed_model_scores_the_stored_transitions_again(model: Path, tmp_path: Path) -> None:
+    overrides = [*learned(model, "reward.cotrain=true", "reward.reward_type=continuous"), "algorithm.name=sac"]
+    overrides += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.05"]
+    overrides += ["runner.max_epochs=2", "algorithm.sac.replay_size=1000", "env.train.options.motion_noise=0.0"]
+    with pytest.raises(DataError, match="only failures"):
+        train(tmp_path / "cotrained", *overrides)
+
+
+def test_sac_resumes_with_its_replay_buffer(tmp_path: Path) -> None:
+    sac = ["algorithm.name=sac", "algorithm.sac.learning_starts=40", "algorithm.sac.rollout_steps=5"]
+    sac += ["algorithm.sac.utd_ratio=0.1", "algorithm.sac.replay_size=500"]
+    whole = train(tmp_path / "whole", *sac, "runner.max_epochs=4")
+    train(tmp_path / "parts", *sac, "runner.max_epochs=2")
+    last = train(
+        tmp_path / "parts", *sac, "runner.max_epochs=4", f"runner.resume_dir={tmp_path}/parts/checkpoints/global_step_2"
+    )
+    assert same(weights(last), weights(whole))
+
+
+def test_ray_and_this_process_train_the_same_policy(unbroken: Path, model: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    here = train(tmp_path / "here", *learned(model, "reward.reward_mode=terminal"), "runner.max_epochs=2")
+    there = train(
+        tmp_path / "there", *learned(model, "reward.reward_mode=terminal"), "runner.max_epochs=2", "cluster.backend=ray"
+    )
+    assert same(weights(here), weights(there))
+    assert without_times(history(tmp_path / "here")) == without_times(history(tmp_path / "there"))
+
+
+def test_a_reward_that_is_no_number_stops_before_anything_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TabletopVectorEnv.step
+
+    def broken(self: Any, actions: Any) -> Any:
+        obs, reward, *rest = step(self, actions)
+        reward = reward.copy()
+        reward[3] = np.nan
+        return obs, reward, *rest
+
+    monkeypatch.setattr(TabletopVectorEnv, "step", broken)
+    with pytest.raises(DataError, match="reward is nan in step 0 of environment 3"):
+        train(tmp_path / "run", "runner.max_epochs=1")
+
+
+def test_a_full_disk_under_the_log_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Any, row: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunLog, "_append", full)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        last = train(tmp_path / "run", "runner.max_epochs=2")
+    assert last.is_dir()
+    assert sum("the log cannot be written (No space left" in str(w.message) for w in caught) == 1
+
+
+def test_a_policy_of_another_size_is_refused_in_words(unbroken: Path, tmp_path: Path) -> None:
+    resume = f"runner.resume_dir={unbroken / 'checkpoints' / 'global_step_4'}"
+    with pytest.raises(ConfigError, match=r"does not fit this config"):
+        train(tmp_path / "run", resume, "actor.model.hidden_sizes=[8]")
+    with pytest.raises(ConfigError, match="was trained by ppo, but algorithm.name is sac"):
+        train(tmp_path / "run2", resume, "algorithm.name=sac")
+
+
+def test_training_stops_when_enough_episodes_succeed_or_steps_are_spent(tmp_path: Path) -> None:
+    train(tmp_path / "run", "runner.max_epochs=9", "runner.max_env_steps=160")
+    assert len(history(tmp_path / "run")) == 2
+
+
+def test_episodes_are_collected_while_a_policy_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rewardlab.data import read_episodes
+
+    data = tmp_path / "data"
+    collect = ["data.collection.enabled=true", f"data.collection.save_dir={data}", "runner.max_epochs=2"]
+    train(tmp_path / "run", *collect)
+    episodes = read_episodes(data)
+    assert len(episodes) == 2 * 2 * 8
+    assert episodes[0].length == 6
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.strip().splitlines()[-1])["length"] == 5

@@ -1,0 +1,137 @@
+"""Rollouts: every column is what happened, the true last frames are scored, one worker or several."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rewardlab.config import config_from_mapping
+from rewardlab.config.schema import ClusterConfig, ExperimentConfig
+from rewardlab.envs.observations import to_batch
+from rewardlab.errors import DataError
+from rewardlab.rewards import ResNetRewardModel
+from rewardlab.rl.make import make_policy_network
+from rewardlab.workers.cluster import Cluster, Seat
+from rewardlab.workers.env import EnvWorker, Scoring
+from rewardlab.workers.lanes import Lanes, Rollout
+from rewardlab.workers.reward import RewardGroup
+from rewardlab.workers.rollout import RolloutWorker
+
+CAMERA = "base_camera"
+
+
+def config(**env: Any) -> ExperimentConfig:
+    settings = {"num_envs": 4, "max_episode_steps": 3, "image_size": [3, 32, 32], **env}
+    return config_from_mapping({"env": {"train": settings}, "actor": {"model": {"hidden_sizes": [8]}}})
+
+
+def roll(
+    cfg: ExperimentConfig, steps: int, *, workers: int = 1, scoring: Scoring | None = None, rewards: Any = None
+) -> tuple[Rollout, Lanes]:
+    with Cluster(ClusterConfig()) as cluster:
+
+        def make_env(seat: Seat) -> EnvWorker:
+            share = replace(cfg.env.train, num_envs=cfg.env.train.num_envs // workers)
+            return EnvWorker(share, seed=seat.index, scoring=scoring, keep_next=True)
+
+        envs = cluster.launch("env", make_env, name="E", count=workers)
+        spaces = envs[0].submit("spaces").result()
+        policies = cluster.launch(
+            "rollout",
+            lambda seat: RolloutWorker(make_policy_network(cfg, *spaces), spaces[1], seed=seat.index),
+            name="R",
+            count=workers,
+        )
+        group = None if rewards is None else RewardGroup.launch(cluster, rewards).workers
+        lanes = Lanes(envs, policies, group)
+        return lanes.roll(0, steps, afresh=True), lanes
+
+
+def test_a_rollout_is_what_happened() -> None:
+    cfg = config()
+    rollout, lanes = roll(cfg, 7)
+    batch = rollout.batch
+    assert batch.batch_size == (7, 4)
+    ended = batch["terminated"] | batch["truncated"]
+    assert ended.nonzero()[:, 0].unique().tolist() == [2, 5]  # episodes of three steps
+    # What follows a step is what the next one acts on, but where an episode ended it is its own last observation.
+    same = (batch["next_observation", "state"][:-1] == batch["observation", "state"][1:]).all(-1)
+    assert torch.equal(same, ~ended[:-1])
+    policy = lanes.policies[0]._object.policy  # type: ignore[attr-defined]
+    with torch.no_grad():
+        values = policy.value(batch["next_observation"])
+    torch.testing.assert_close(batch["next_value"], values)
+    assert rollout.episodes.length.tolist() == [3] * 8
+    returns = batch["env_reward"][:3].sum(0)
+    np.testing.assert_allclose(rollout.episodes.reward[:4], returns, rtol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_rollout() -> None:
+    one, other = (roll(config(), 4)[0].batch for _ in range(2))
+    assert (one == other).all()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, 32, 32), width=4)
+    return model.save(tmp_path_factory.mktemp("model") / "best_model")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("mode", ["per_step", "terminal"])
+def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, mode: str) -> None:
+    cfg = config(obs_mode="state+images")
+    cfg = replace(cfg, actor=replace(cfg.actor, model=replace(cfg.actor.model, kind="cnn")))
+    reward = config_from_mapping(
+        {"reward": {"use_reward_model": True, "reward_mode": mode, "model": {"checkpoint_path": str(checkpoint)}}}
+    ).reward
+    scoring = Scoring((CAMERA,), terminal=mode == "terminal")
+    rollout, _ = roll(cfg, 13, workers=workers, scoring=scoring, rewards=reward)
+    batch = rollout.batch
+    scored = (batch["terminated"] | batch["truncated"]) if mode == "terminal" else torch.ones(13, 4, dtype=torch.bool)
+    frames = batch["next_observation", "images", CAMERA][scored]
+    assert rollout.scores is not None
+    assert rollout.frames is not None
+    np.testing.assert_array_equal(rollout.frames.all()[CAMERA], frames.numpy())
+    rows = np.array([5, 0, 11])
+    np.testing.assert_array_equal(rollout.frames(rows)[CAMERA], frames.numpy()[rows])
+    from rewardlab.rewards import load_reward_model
+
+    assert torch.equal(rollout.scores.estimate, load_reward_model(checkpoint).probabilities(frames))
+
+
+def test_terminal_mode_draws_last_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = EnvWorker(config().env.train, seed=0, scoring=Scoring((CAMERA,), terminal=True))
+    drawn: list[int] = []
+    table = worker.env.unwrapped
+    render = table.render_cameras
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        pictures = render(*args, **kwargs)
+        drawn.append(len(pictures[CAMERA]))
+        return pictures
+
+    monkeypatch.setattr(worker._frames, "_render_cameras", counted)
+    worker.begin(0)
+    for _ in range(6):
+        worker.step(np.zeros((4, 4), np.float32))
+    assert drawn == [4, 4]
+    assert worker.fetch_frames()[CAMERA].shape == (8, 32, 32, 3)
+
+
+def test_a_camera_that_the_environment_does_not_have_is_an_error_at_once() -> None:
+    with pytest.raises(DataError, match="no camera 'side_camera': the environment has base_camera"):
+        EnvWorker(config().env.train, seed=0, scoring=Scoring(("side_camera",), terminal=True))
+
+
+def test_an_environment_that_never_reports_success_has_none() -> None:
+    cfg = config_from_mapping({"env": {"train": {"id": "CartPole-v1", "num_envs": 2, "cameras": []}}})
+    rollout, _ = roll(cfg, 40)
+    assert rollout.episodes.success_once is None
+    assert len(rollout.episodes.length) > 0
+    first = to_batch({"state": np.zeros((2, 4), np.float32)})
+    assert first.batch_size == (2,)
