@@ -298,7 +298,7 @@ class PolicyTraining:
         return Audit(
             self.cfg.reward,
             threshold=self.reward_facts.threshold,
-            reference=ScoreHistogram.stored(self.reward_facts.metrics),
+            reference=ScoreHistogram.from_metrics(self.reward_facts.metrics),
             directory=self.out / "audit",
         )
 
@@ -353,6 +353,7 @@ def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
         title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
         history=read_history(out / HISTORY),
         alarms=[] if training.audit is None else training.audit.alarms,
+        max_fpr=cfg.reward.audit.max_fpr if training.audit is not None else None,
         disputed=out / "audit" if training.audit is not None else None,
         figures=TrustFigures.from_json(facts.metrics) if facts is not None and facts.metrics else None,
         facts={
