@@ -23,7 +23,7 @@ What follows from an alarm (`on_alarm`) is the training loop's business.
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from torch import Tensor
 from rewardlab.config.schema import RewardConfig
 from rewardlab.data.images import to_numpy
 from rewardlab.errors import DataError
-from rewardlab.rewards.disputed_frames import FALSE_POSITIVE, DisputedFrames, Frames
+from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_POSITIVE, DisputedFrames, Frames
 from rewardlab.rewards.score_histogram import ScoreHistogram, count_scores
 
 Kind = Literal["false_positives", "hacking", "drift"]
@@ -89,15 +89,16 @@ class Audit:
         reference: ScoreHistogram | None = None,
         directory: Path | None = None,
     ) -> None:
-        """`threshold`: the manager's. `reference`: `ScoreHistogram.stored(model.metrics)`. `directory`: for PNGs."""
+        """`threshold` is the manager's, `reference` is `ScoreHistogram.from_metrics(model.metrics)`."""
         self.config = config.audit
         self.threshold = threshold
         self.reference = reference
         self.alarms: list[Alarm] = []  # all of this run
         self._pays_verdict = config.reward_type == "binary"
         self._history: list[_Iteration] = []
-        keeps = directory is not None and config.audit.disputed_frames > 0
-        self._disputed = DisputedFrames(cast(Path, directory), config.audit.disputed_frames) if keeps else None
+        self._disputed: DisputedFrames | None = None
+        if directory is not None and self.config.disputed_frames > 0:
+            self._disputed = DisputedFrames(directory, self.config.disputed_frames)
 
     def check(
         self,
@@ -133,7 +134,7 @@ class Audit:
         """Forget the iterations so far, since other frames are scored from here on (another `reward_mode`)."""
         self._history.clear()
 
-    def flush(self) -> None:
+    def close(self) -> None:
         """Wait until all disputed frames are on the disk."""
         if self._disputed is not None:
             self._disputed.flush()
@@ -240,12 +241,12 @@ class Audit:
         return distance, (
             f"The scores of the last {window} iterations are unlike those of any mixture of held-out successes and "
             f"failures (distance {distance:.2f}, limit {limit:.2f}): the policy visits frames that the classifier was "
-            "not trained on, and success is unknown here. See claimed/ for frames to review."
+            f"not trained on, and success is unknown here. See {CLAIMED}/ for frames to review."
         )
 
 
 def _figures(scores: Floats, verdict: Bools, truth: Bools) -> dict[str, float]:
-    figures = {}
+    figures = {"audit/success": float(truth.mean())}
     if verdict.any():
         figures["audit/precision"] = float(truth[verdict].mean())
     if truth.any():

@@ -40,7 +40,7 @@ class ScoreHistogram:
         return cls(*(tuple(count_scores(probability[kind]).tolist()) for kind in (label, ~label)))
 
     @classmethod
-    def stored(cls, metrics: Mapping[str, Any]) -> Self | None:
+    def from_metrics(cls, metrics: Mapping[str, Any]) -> Self | None:
         """What a checkpoint's figures say; None in those of older checkpoints, or of other programs."""
         found = metrics.get("score_histogram")
         if found is None:

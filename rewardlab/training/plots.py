@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from rewardlab.training.calibration import probabilities, reliability
 from rewardlab.training.metrics import Floats, FrameScores
@@ -109,6 +110,59 @@ def curves_plot(title: str, curves: Curves) -> bytes:
     axes.grid(axis="x", visible=False)
     _legend(axes, "best")
     return _png(figure)
+
+
+def run_plot(
+    title: str,
+    curves: Curves,
+    *,
+    shares: bool = False,
+    limit: tuple[str, float] | None = None,
+    stages: Sequence[tuple[str, float]] = (),
+    alarms: Sequence[float] = (),
+) -> bytes:
+    """Figures of a policy run over environment steps: faint as they were, bold in the running mean.
+
+    A dashed line is a `limit`, a grey one where a stage begins, a triangle at the top an alarm.
+    """
+    figure, axes = _panel("", "Environment steps", "")
+    for number, (name, points) in enumerate(curves.items()):
+        steps, values = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
+        colour = LINES[number % len(LINES)]
+        mean = _running_mean(values)
+        if mean is not values:
+            axes.plot(steps, values, color=colour, alpha=0.2, linewidth=1)
+        dot = "o" if len(steps) < 25 else ""
+        axes.plot(steps, mean, marker=dot, markersize=4, color=colour, label=name, clip_on=False)
+    if limit is not None:
+        axes.axhline(limit[1], linestyle="--", color=INK, linewidth=1, label=limit[0])
+    if shares:
+        axes.set_ylim(-0.02, 1.02)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    else:
+        axes.margins(y=0.12)
+    top = axes.get_xaxis_transform()
+    for name, start in stages:
+        axes.axvline(start, color=GREY, linewidth=1)
+        axes.text(start, 0.96, f" {name}", transform=top, color="#6a6a6a", fontsize=8, rotation=90, va="top")
+    if alarms:
+        axes.plot(alarms, [1.0] * len(alarms), "v", transform=top, color=ORANGE, clip_on=False, label="alarm")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.grid(axis="x", visible=False)
+    axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=11)  # room for alarms
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, handlelength=1.5)
+    return _png(figure)
+
+
+def _running_mean(values: Floats) -> Floats:
+    """The mean of about a thirtieth of the run around each point; the points themselves where they are few."""
+    reach = len(values) // 60
+    if reach == 0:
+        return values
+    total = np.append(0.0, np.cumsum(values))
+    place = np.arange(len(values))
+    first, last = np.maximum(place - reach, 0), np.minimum(place + reach + 1, len(values))
+    return np.asarray((total[last] - total[first]) / (last - first))
 
 
 def _at(figures: TrustFigures) -> str:

@@ -1,19 +1,24 @@
 """report.html: one file a person opens to decide whether to trust a success classifier. No script, nothing fetched."""
 
-import base64
-import io
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
-from rewardlab.data.atomic import replace_file
 from rewardlab.training import plots
 from rewardlab.training.calibration import probabilities
 from rewardlab.training.metrics import FIGURES, Bools, Floats, FrameScores, Ints
+from rewardlab.training.page import (
+    facts_table,
+    gallery_section,
+    heading,
+    list_section,
+    plot_grid,
+    tile,
+    write_page,
+)
 from rewardlab.training.plots import Curves
 from rewardlab.training.trust import TrustFigures
 from rewardlab.training.words import share, shown
@@ -22,7 +27,6 @@ FrameImage = Callable[[str, int], npt.NDArray[np.uint8]]
 
 GALLERY = 12
 PER_EPISODE = 2
-LARGEST_SIDE = 256  # pixels; larger frames are shrunk to keep the file small
 
 
 def write_report(
@@ -44,27 +48,19 @@ def write_report(
     """
     body = [
         _heading(title, figures),
-        _warnings(figures),
+        list_section("Warnings", figures.warnings),
         _figures(figures),
         _plots(scores, figures),
         _galleries(scores, figures, images, gallery),
         _training(curves),
-        _facts(facts),
+        facts_table(facts),
     ]
-    page = _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(body))
-    return replace_file(Path(path), page.encode())
+    return write_page(path, title, body)
 
 
 def _heading(title: str, figures: TrustFigures) -> str:
-    mood, word = ("caution", "Read the warnings first") if figures.warnings else ("good", "No warnings")
-    return f'<h1>{escape(title)}</h1>\n<div class="verdict {mood}"><b>{word}.</b> {_unbroken(figures.sentence())}</div>'
-
-
-def _warnings(figures: TrustFigures) -> str:
-    if not figures.warnings:
-        return ""
-    items = "".join(f"<li>{_unbroken(words)}</li>" for words in figures.warnings)
-    return f'<section><h2>Warnings</h2><ul class="warnings">{items}</ul></section>'
+    words = "Read the warnings first" if figures.warnings else "No warnings"
+    return heading(title, good=not figures.warnings, words=words, sentence=figures.sentence())
 
 
 def _figures(figures: TrustFigures) -> str:
@@ -117,7 +113,7 @@ def _plots(scores: FrameScores, figures: TrustFigures) -> str:
         "ROC curve": plots.roc_plot,
         "Precision-recall curve": plots.precision_recall_plot,
     }
-    return f"<section><h2>Plots</h2>{_grid({name: plot(scores, figures) for name, plot in draw.items()})}</section>"
+    return f"<section><h2>Plots</h2>{plot_grid({name: plot(scores, figures) for name, plot in draw.items()})}</section>"
 
 
 def _training(curves: Curves) -> str:
@@ -126,12 +122,7 @@ def _training(curves: Curves) -> str:
         series, _, quantity = name.rpartition("/")
         panels.setdefault(quantity, {})[series or quantity] = points
     drawn = {quantity: plots.curves_plot(quantity, lines) for quantity, lines in panels.items()}
-    return f"<section><h2>Training</h2>{_grid(drawn)}</section>" if drawn else ""
-
-
-def _grid(pictures: Mapping[str, bytes]) -> str:
-    tags = "".join(f'<img src="{_inline(png)}" alt="{escape(name)}">' for name, png in pictures.items())
-    return f'<div class="plots">{tags}</div>'
+    return f"<section><h2>Training</h2>{plot_grid(drawn)}</section>" if drawn else ""
 
 
 def _galleries(scores: FrameScores, figures: TrustFigures, images: FrameImage, count: int) -> str:
@@ -146,12 +137,12 @@ def _galleries(scores: FrameScores, figures: TrustFigures, images: FrameImage, c
         ("Nearest to the threshold", "Frames that could have gone either way.", np.ones_like(said), distance),
     ):
         rows = worst_rows(scores, hit, rank, count)
-        tiles = "".join(_tile(scores, row, probability[row], bool(said[row]), images) for row in rows)
+        tiles = [_tile(scores, row, probability[row], bool(said[row]), images) for row in rows]
         total = "" if hit.all() else f" {int(hit.sum()):,} in all at the stored threshold."
         note = (
             f"{words}{total} At most {PER_EPISODE} of an episode." if len(rows) else "None among the held-out frames."
         )
-        sections.append(f'<section><h2>{name}</h2><p>{note}</p><div class="gallery">{tiles}</div></section>')
+        sections.append(gallery_section(name, note, tiles))
     return "\n".join(sections)
 
 
@@ -175,71 +166,8 @@ def _tile(scores: FrameScores, row: int, probability: float, said: bool, images:
     label = bool(scores.label[row])
     truth, verdict = ("success" if is_success else "failure" for is_success in (label, said))
     words = f"{truth}, called {verdict}"
-    return (
-        f'<figure><img src="{_inline(_frame_png(images(name, time)))}" alt="frame {time} of {escape(name)}">'
-        f'<figcaption><b>p = {probability:.4f}</b><span class="name">{escape(name).replace("/", "/<wbr>")}</span>'
-        f"frame {time}<br>{words}</figcaption></figure>"
+    caption = (
+        f'<b>p = {probability:.4f}</b><span class="name">{escape(name).replace("/", "/<wbr>")}</span>'
+        f"frame {time}<br>{words}"
     )
-
-
-def _frame_png(frame: npt.NDArray[np.uint8]) -> bytes:
-    picture = Image.fromarray(frame)
-    picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
-    buffer = io.BytesIO()
-    picture.save(buffer, format="png", optimize=True)
-    return buffer.getvalue()
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
-    return f'<section><h2>Facts</h2><table class="facts">{rows}</table></section>' if facts else ""
-
-
-def _unbroken(words: str) -> str:
-    """Escaped, with numbers and their per cent signs on one line."""
-    return escape(words).replace(" %", "&nbsp;%")
-
-
-def _inline(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>{style}</style></head>
-<body><main>
-{body}
-</main></body></html>
-"""
-
-_STYLE = """
-:root { color-scheme: light; --ink: #222; --soft: #6a6a6a; --line: #e4e4e4; --blue: #0072B2; --orange: #D55E00; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #f6f6f4; color: var(--ink); font: 16px/1.5 system-ui, "Segoe UI", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 24px 16px 64px; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 8px 0 16px; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 0 0 8px; }
-p { margin: 0 0 12px; color: var(--soft); max-width: 75ch; }
-section, .verdict { background: #fff; border: 1px solid var(--line); border-radius: 10px; padding: 18px; }
-section, .verdict { margin: 0 0 16px; }
-.verdict { font-size: 1.1rem; border-left: 6px solid var(--blue); }
-.verdict.caution { border-left-color: var(--orange); }
-.warnings { margin: 0; padding-left: 20px; } .warnings li + li { margin-top: 6px; }
-table { border-collapse: collapse; width: 100%; font-size: .95rem; margin-bottom: 16px; }
-caption { text-align: left; font-weight: 600; padding: 4px 0; }
-th, td { text-align: left; font-weight: 400; padding: 6px 8px; border-top: 1px solid var(--line); vertical-align: top; }
-th small { display: block; color: var(--soft); font-size: .8rem; line-height: 1.3; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.soft { color: var(--soft); }
-.beside { display: grid; gap: 8px 32px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr)); }
-.confusion td { text-align: center; font-size: 1.1rem; font-variant-numeric: tabular-nums; }
-.right { background: #e5f1f8; } .wrong { background: #fbeadf; }
-.plots { display: grid; gap: 12px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
-.plots img { width: 100%; max-width: 560px; height: auto; }
-.gallery { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); }
-figure { margin: 0; }
-figure img { width: 100%; display: block; border-radius: 6px; image-rendering: pixelated; }
-figcaption { font-size: .8rem; line-height: 1.35; color: var(--soft); padding-top: 4px; }
-figcaption b, .name { display: block; color: var(--ink); } .name { overflow-wrap: anywhere; }
-.facts th { width: 11em; color: var(--soft); } .facts td { overflow-wrap: anywhere; white-space: pre-wrap; }
-"""
+    return tile(images(name, time), f"frame {time} of {name}", caption)

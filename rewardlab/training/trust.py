@@ -76,7 +76,7 @@ class TrustFigures:
             estimates = {name: Estimate(**values["estimates"][name]) for name in FIGURES}
             counts, warnings = Counts(**values["counts"]), tuple(values["warnings"])
             read = {"estimates": estimates, "counts": counts, "warnings": warnings}
-            return cls(**{**values, **read, "score_histogram": ScoreHistogram.stored(values)})
+            return cls(**{**values, **read, "score_histogram": ScoreHistogram.from_metrics(values)})
         except (KeyError, TypeError) as error:
             raise DataError(f"the stored figures of trust are not complete: {error}") from error
 

@@ -41,6 +41,7 @@ def test_figures_by_hand() -> None:
     assert figures == pytest.approx(
         {
             "audit/claimed": 3 / 6,
+            "audit/success": 3 / 6,
             "audit/precision": 2 / 3,
             "audit/recall": 2 / 3,
             "audit/fpr": 1 / 3,
@@ -52,9 +53,9 @@ def test_figures_by_hand() -> None:
 @pytest.mark.parametrize(
     ("probability", "success", "told"),
     [
-        ([0.1, 0.2], [False, False], {"claimed", "fpr"}),
-        ([0.1, 0.2], [True, True], {"claimed", "recall"}),
-        ([0.9], [False], {"claimed", "precision", "fpr"}),
+        ([0.1, 0.2], [False, False], {"claimed", "success", "fpr"}),
+        ([0.1, 0.2], [True, True], {"claimed", "success", "recall"}),
+        ([0.9], [False], {"claimed", "success", "precision", "fpr"}),
         ([0.9], None, {"claimed"}),
         ([], [], set()),
     ],
@@ -221,12 +222,12 @@ def test_few_frames_are_no_drift() -> None:
 
 def test_a_reference_is_read_from_figures_or_absent() -> None:
     stored = {"score_histogram": {"success": [0] * 19 + [5], "failure": [7] + [0] * 19}}
-    found = ScoreHistogram.stored(stored)
+    found = ScoreHistogram.from_metrics(stored)
     assert found is not None
     assert found.frames == 12
-    assert ScoreHistogram.stored({}) is None
+    assert ScoreHistogram.from_metrics({}) is None
     with pytest.raises(DataError, match=r"score_histogram.*expected 20"):
-        ScoreHistogram.stored({"score_histogram": {"success": [1], "failure": [2]}})
+        ScoreHistogram.from_metrics({"score_histogram": {"success": [1], "failure": [2]}})
 
 
 # Repetition and resume
@@ -285,7 +286,7 @@ def test_the_surest_errors_are_kept_as_pictures(tmp_path: Path) -> None:
     probability = torch.tensor([0.6, 0.9, 0.8, 0.4, 0.05, 0.95])
     success = torch.tensor([False, False, False, True, True, True])
     audit.check(7, probability=probability, success=success, frames=pictures)
-    audit.flush()
+    audit.close()
     assert names(tmp_path / "false_positive") == ["000007_0_prob0.9000.png", "000007_1_prob0.8000.png"]
     assert names(tmp_path / "false_negative") == ["000007_0_prob0.0500.png", "000007_1_prob0.4000.png"]
     assert np.asarray(Image.open(tmp_path / "false_positive" / "000007_1_prob0.8000.png"))[0, 0, 0] == 2
@@ -302,7 +303,7 @@ def test_without_truth_some_claimed_successes_are_kept_for_review(tmp_path: Path
     for folder in ("a", "b"):
         audit = make_audit(tmp_path / folder)
         audit.check(3, probability=torch.tensor([0.1, 0.9] * 50), frames=remember)
-        audit.flush()
+        audit.close()
     assert len(names(tmp_path / "a" / "claimed")) == 2
     assert all(row % 2 == 1 for row in asked)
     assert asked[:2] == asked[2:]  # a resumed run draws the same
@@ -312,7 +313,7 @@ def test_folders_keep_the_newest(tmp_path: Path) -> None:
     audit = make_audit(tmp_path, disputed_frames=3)
     for iteration in range(5):
         audit.check(iteration, probability=torch.tensor([0.9]), success=torch.tensor([False]), frames=pictures)
-    audit.flush()
+    audit.close()
     assert [name[:6] for name in names(tmp_path / "false_positive")] == ["000002", "000003", "000004"]
 
 
@@ -334,7 +335,7 @@ def test_a_disk_that_fails_warns_and_the_audit_goes_on(tmp_path: Path) -> None:
 
     def check() -> None:
         audit.check(0, probability=torch.tensor([0.9]), success=torch.tensor([False]), frames=pictures)
-        audit.flush()
+        audit.close()
 
     with pytest.warns(UserWarning, match="disputed frames in .* stop here"):
         check()

@@ -216,6 +216,18 @@ def test_figures_survive_json() -> None:
     assert TrustFigures.from_json(json.loads(json.dumps(empty.to_json(), allow_nan=False))) == empty
 
 
+def test_figures_keep_the_held_out_scores_for_an_audit_and_old_checkpoints_have_none() -> None:
+    scores = clustered(np.random.default_rng(1), 8, gap=4.0)
+    figures = assess(scores)
+    histogram = figures.score_histogram
+    assert histogram is not None
+    probability = probabilities(scores.logit, figures.temperature)
+    assert sum(histogram.success) == scores.label.sum()
+    assert histogram.failure[0] == (probability[~scores.label] < 0.05).sum()
+    old = {name: value for name, value in figures.to_json().items() if name != "score_histogram"}
+    assert TrustFigures.from_json(old).score_histogram is None
+
+
 @pytest.mark.parametrize("change", [{"counts": None}, {"surplus": 1}, {"estimates": {}}])
 def test_incomplete_json_is_refused(change: dict[str, object]) -> None:
     values = assess(one_frame_each([0, 1, 0, 1], [-1.0, 1.0, -2.0, 2.0])).to_json()
