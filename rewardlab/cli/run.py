@@ -1,6 +1,8 @@
 """`rewardlab run`: whatever a config says is to be done."""
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
 
 from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
 
@@ -15,9 +17,13 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from rewardlab.config import load_config
+    from rewardlab.config import ExperimentConfig, load_config
     from rewardlab.pipelines import collect, train_policy, train_reward
 
     cfg = load_config(arguments.config, arguments.overrides)
-    pipelines = {"collect": collect.run, "train_reward": train_reward.run, "train_policy": train_policy.run}
+    pipelines: dict[str, Callable[[ExperimentConfig], Path]] = {
+        "collect": collect.run,
+        "train_reward": train_reward.run,
+        "train_policy": train_policy.run,
+    }
     pipelines[cfg.runner.task](cfg)

@@ -1,7 +1,7 @@
 """Stages 1 and 3: a policy, on the environment's own reward or on a learned one."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,7 +85,7 @@ class PolicyTraining:
         self.learned = RewardGroup.launch(cluster, cfg.reward, background=True) if cfg.reward.use_reward_model else None
         self.reward_facts: RewardFacts | None = None if self.learned is None else self.learned.facts()
         self.audit = self._make_audit()
-        self.envs = cluster.launch("env", self._make_env, name="EnvGroup")
+        self.envs = cluster.launch("env", _env_maker(cfg, self._scoring()), name="EnvGroup")
         spaces = self.envs[0].submit("spaces").result()
         self.actor = cluster.launch("actor", lambda seat: ActorWorker(cfg, *spaces), name="ActorGroup", count=1)[0]
         policies = cluster.launch(
@@ -121,10 +121,15 @@ class PolicyTraining:
         with clock("learn"):
             learned = self.actor.submit("learn", batch, progress.env_steps).result()
         figures |= {f"train/{name}": value for name, value in learned.items()}
+        if self.cfg.reward.cotrain:
+            with clock("cotrain"):
+                self._cotrain(rollout)
         figures |= self._evaluated(clock) if self._due(cfg.runner.val_check_interval) else {}
         self._stop_early(figures)
-        clock.seconds["compute_model_rewards"] = rollout.waited
         timings = {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
+        if self.learned is not None:
+            timings["time/compute_model_rewards"] = rollout.waited
+            timings["time/rollout"] -= rollout.waited
         return {"env_steps": progress.env_steps, **figures, **timings}
 
     @property
@@ -184,7 +189,7 @@ class PolicyTraining:
         """Wait for files that workers still write."""
         self.envs.call("close").result()
         if self.audit is not None:
-            self.audit.flush()
+            self.audit.close()
 
     def _rewarded(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
         """The rollout with the reward the learner shall see, and how good that reward is."""
@@ -203,20 +208,26 @@ class PolicyTraining:
             config = self._reward_config
             batch["reward"] = learner_rewards(config, batch["env_reward"], rollout.scores.reward, ended)
             figures["rollout/model_rewards"] = float(rollout.scores.reward.mean()) if ended.any() else 0.0
-            truth = None if episodes.success_once is None else _scored(batch["success"], ended, config.reward_mode)
-            figures |= self._audited(rollout, truth)
-            self._cotrain(rollout, truth)
+            figures |= self._audited(rollout)
         figures["rollout/rewards"] = float(batch["reward"].mean())
         return batch, figures
 
-    def _audited(self, rollout: Rollout, truth: Tensor | None) -> dict[str, float]:
+    def _truth(self, rollout: Rollout) -> Tensor | None:
+        """Whether each frame that was scored is a success; None where the environment does not know."""
+        if rollout.episodes.success_once is None:
+            return None
+        success: Tensor = rollout.batch["success"]
+        ended = rollout.batch["terminated"] | rollout.batch["truncated"]
+        return success[ended] if self._reward_config.reward_mode == "terminal" else success.flatten()
+
+    def _audited(self, rollout: Rollout) -> dict[str, float]:
         if self.audit is None or rollout.scores is None or rollout.frames is None:
             return {}
         frames, camera = rollout.frames, self.reward_facts.cameras[0]  # type: ignore[union-attr]
         result = self.audit.check(
             self.progress.iteration + 1,
             probability=rollout.scores.estimate,
-            success=truth,
+            success=self._truth(rollout),
             frames=lambda rows: frames(rows)[camera],
         )
         self.new_alarms = result.alarms
@@ -280,18 +291,6 @@ class PolicyTraining:
         self.progress.terminal_only = True
         self.envs.setup("set_scoring", self._scoring())
 
-    def _make_env(self, seat: Seat) -> EnvWorker:
-        cfg = self.cfg
-        share = _share(cfg.env.train, seat)
-        collection = cfg.data.collection if cfg.data.collection.enabled else None
-        return EnvWorker(
-            share,
-            seed=_seed(cfg, 0, seat),
-            scoring=self._scoring(),
-            collection=collection,
-            keep_next=self.off_policy is not None,
-        )
-
     def _make_audit(self) -> Audit | None:
         if self.reward_facts is None or not self.cfg.reward.audit.enabled:
             return None
@@ -301,6 +300,22 @@ class PolicyTraining:
             reference=ScoreHistogram.from_metrics(self.reward_facts.metrics),
             directory=self.out / "audit",
         )
+
+
+def _env_maker(cfg: ExperimentConfig, scoring: Scoring | None) -> Callable[[Seat], EnvWorker]:
+    collection = cfg.data.collection if cfg.data.collection.enabled else None
+    keep_next = off_policy_settings(cfg) is not None
+
+    def make(seat: Seat) -> EnvWorker:
+        return EnvWorker(
+            _share(cfg.env.train, seat),
+            seed=_seed(cfg, 0, seat),
+            scoring=scoring,
+            collection=collection,
+            keep_next=keep_next,
+        )
+
+    return make
 
 
 class Clock:
@@ -330,10 +345,6 @@ def _share(env: EnvConfig, seat: Seat) -> EnvConfig:
     return replace(env, num_envs=last - first)
 
 
-def _scored(success: Tensor, ended: Tensor, reward_mode: str) -> Tensor:
-    return success[ended] if reward_mode == "terminal" else success.flatten()
-
-
 def _words(figures: Mapping[str, float], alarmed: bool) -> str:
     parts = [f"{figures['env_steps']:,} steps"]
     for name, word in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
@@ -351,7 +362,7 @@ def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
     return write_policy_report(
         out / "report.html",
         title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
-        history=read_history(out / HISTORY),
+        history=read_history(out / HISTORY) if (out / HISTORY).exists() else [],
         alarms=[] if training.audit is None else training.audit.alarms,
         max_fpr=cfg.reward.audit.max_fpr if training.audit is not None else None,
         disputed=out / "audit" if training.audit is not None else None,

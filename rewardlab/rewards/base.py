@@ -50,6 +50,10 @@ class BaseRewardModel(ABC):
     def train(self) -> None:
         """Fit the model to the data it has collected."""
 
+    def can_train(self) -> bool:
+        """Whether what was collected is enough to train on; a training loop waits until it is."""
+        return True
+
     @abstractmethod
     def collect_data(self, data: Any) -> None:
         """Add transitions to learn from."""

@@ -146,6 +146,9 @@ class SuccessClassifier(BaseRewardModel):
         if self.time_to_clear(iter):
             self._frames.clear()
 
+    def can_train(self) -> bool:
+        return self._frames.has_both_classes
+
     def train(self) -> None:
         """Make `update_per_collect` steps on balanced batches of the collected frames."""
         self._check_ready()

@@ -33,12 +33,19 @@ class LabelledFrames:
     def clear(self) -> None:
         self._parts = [part for part in self._parts if part[2]]
 
+    @property
+    def successes(self) -> int:
+        return sum(int(labels.sum()) for _, labels, _ in self._parts)
+
+    @property
+    def has_both_classes(self) -> bool:
+        return 0 < self.successes < len(self)
+
     def check_trainable(self) -> None:
-        successes = sum(int(labels.sum()) for _, labels, _ in self._parts)
-        failures = len(self) - successes
-        if not (successes and failures):
+        if not self.has_both_classes:
+            failures = len(self) - self.successes
             raise DataError(
-                f"cannot train on {successes} frames of success and {failures} of failure: both are needed. "
+                f"cannot train on {self.successes} frames of success and {failures} of failure: both are needed. "
                 "Give them to collect_data or load_expert_data"
             )
 

@@ -80,7 +80,8 @@ class RewardWorker:
         """Co-training: learn from transitions while the policy does; returns the new weights."""
         model = self.manager.model
         model.collect_data(transitions)
-        model.train()
+        if model.can_train():
+            model.train()
         model.clear_data(iteration)
         return model.state_dict()
 

@@ -13,12 +13,14 @@ import torch
 from rewardlab.cli import main
 from rewardlab.config import load_config
 from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.envs.tabletop.tasks import PickCube
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines import train_policy
 from rewardlab.pipelines.evaluate import evaluate
-from rewardlab.rewards import BinaryRewardClassifier
+from rewardlab.rewards import BinaryRewardClassifier, load_reward_model
 from rewardlab.training.run_log import RunLog
 from rewardlab.training.run_state import load_state
+from rewardlab.workers.actor import ActorWorker
 
 SMALL = [
     "env.train.num_envs=8",
@@ -153,16 +155,41 @@ def test_the_reward_reaches_the_learner(model: Path, tmp_path: Path, config: str
         ]
         overrides += ["reward.reward_type=continuous", f"algorithm.name={config}"]
         overrides += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.1"]
-        policies.append(weights(train(tmp_path / str(weight), *overrides)))
+        policies.append(weights(train(tmp_path / f"weight_{weight}", *overrides)))
     assert not any(same(one, other) for k, one in enumerate(policies) for other in policies[:k])
 
 
-def test_off_policy_a_changed_model_scores_the_stored_transitions_again(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("relabel", ["changed", "sample"])
+def test_off_policy_a_changed_model_scores_stored_transitions_again(
+    model: Path, tmp_path: Path, relabel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every second episode is called a success, so that there is something to learn.
+    monkeypatch.setattr(PickCube, "success", lambda self, world: np.arange(len(world.grip)) % 2 == 0)
+    actors: list[ActorWorker] = []
+    make = ActorWorker.__init__
+
+    def kept(self: Any, *args: Any) -> None:
+        actors.append(self)
+        make(self, *args)
+
+    monkeypatch.setattr(ActorWorker, "__init__", kept)
     overrides = [*learned(model, "reward.cotrain=true", "reward.reward_type=continuous"), "algorithm.name=sac"]
     overrides += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.05"]
-    overrides += ["runner.max_epochs=2", "algorithm.sac.replay_size=1000", "env.train.options.motion_noise=0.0"]
-    with pytest.raises(DataError, match="only failures"):
-        train(tmp_path / "cotrained", *overrides)
+    overrides += ["runner.max_epochs=2", "algorithm.sac.replay_size=100", f"reward.relabel={relabel}"]
+    last = train(tmp_path / "cotrained", *overrides)
+    replay = actors[0].replay
+    assert replay is not None
+    rows = replay.sample(30, torch.Generator().manual_seed(0))
+    latest = load_reward_model(model)
+    before = latest.probabilities(rows["frames"])
+    latest.load_state_dict(load_state(last)[0]["reward_model"])
+    after = latest.probabilities(rows["frames"])
+    assert not torch.equal(before, after)
+    if relabel == "changed":
+        torch.testing.assert_close(rows["reward"], after)
+    else:
+        torch.testing.assert_close(actors[0]._rewards(rows), after)
+    assert not torch.equal(rows["env_reward"], rows["reward"])
 
 
 def test_sac_resumes_with_its_replay_buffer(tmp_path: Path) -> None:
@@ -218,7 +245,7 @@ def test_a_policy_of_another_size_is_refused_in_words(unbroken: Path, tmp_path: 
     resume = f"runner.resume_dir={unbroken / 'checkpoints' / 'global_step_4'}"
     with pytest.raises(ConfigError, match=r"does not fit this config"):
         train(tmp_path / "run", resume, "actor.model.hidden_sizes=[8]")
-    with pytest.raises(ConfigError, match="was trained by ppo, but algorithm.name is sac"):
+    with pytest.raises(ConfigError, match=r"was trained by ppo, but algorithm\.name is sac"):
         train(tmp_path / "run2", resume, "algorithm.name=sac")
 
 
