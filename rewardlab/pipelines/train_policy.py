@@ -238,13 +238,13 @@ class PolicyTraining:
             self.audit.restart()
         return result.figures
 
-    def _cotrain(self, rollout: Rollout, truth: Tensor | None) -> None:
-        if not self.cfg.reward.cotrain or self.learned is None or rollout.frames is None:
+    def _cotrain(self, rollout: Rollout) -> None:
+        """Let the reward model learn from the frames it has scored; what it learned counts from the next round on."""
+        if self.learned is None or rollout.frames is None:
             return
+        truth = self._truth(rollout)
         if truth is None:
-            raise ConfigError(
-                "reward.cotrain: the environment does not report success, so there is nothing to learn from"
-            )
+            raise ConfigError("reward.cotrain: the environment does not report success: there is nothing to learn from")
         self.learned.update({"images": rollout.frames.all(), "success": truth}, self.progress.iteration)
         if self.off_policy is not None:
             self.actor.submit("load_reward_model", self.learned.weights()).result()
