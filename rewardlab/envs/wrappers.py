@@ -49,7 +49,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     Images come from the environment's `render_cameras` if it has one, else from its observations (`obs["images"]`, or
     the observation itself where that is an image); with `cameras=()` only states are kept. What the wrapped environment
     returns passes through unchanged. `close` waits until everything is written; `durable` (for robots, where an episode
-    costs minutes) also makes each file safe from a power cut.
+    costs minutes) also makes each file safe from a power cut. With `watched_envs`, only the first so many environments
+    are drawn and written: a sample of all phases of a training run, at a part of the cost.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         target_success: int | None = None,
         target_failure: int | None = None,
         max_episodes: int | None = None,
+        watched_envs: int | None = None,
         format: str = "safetensors",
         success_dir: str | Path | None = None,
         failure_dir: str | Path | None = None,
@@ -77,10 +79,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             advice=". Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config",
         )
         self._labelled = False
+        self._watched = env.num_envs if watched_envs is None else min(watched_envs, env.num_envs)
         spec = env.spec
         self._collector = EpisodeCollector(
             EpisodeWriter(save_dir, format, success_dir=success_dir, failure_dir=failure_dir, durable=durable),
-            env.num_envs,
+            self._watched,
             target_success=target_success,
             target_failure=target_failure,
             max_episodes=max_episodes,
@@ -115,7 +118,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         if not self.full:
             if seed is not None:
                 self._collector.seed = int(seed) if isinstance(seed, (int, np.integer)) else None
-            self._begin(np.arange(self.num_envs) if mask is None else np.flatnonzero(mask), self._observe(obs), infos)
+            begun = np.ones(self.num_envs, bool) if mask is None else np.asarray(mask, bool)
+            self._begin(np.flatnonzero(begun[: self._watched]), self._observe(obs), infos)
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -137,13 +141,14 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _record(self, actions: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> None:
         reward = to_numpy(reward).astype(np.float32)
-        arrival: Columns = {
+        everywhere: Columns = {
             "action": _as_action(to_numpy(actions)),
             "reward": reward,
             "env_reward": to_numpy(infos.get("env_reward", reward)).astype(np.float32),
             "terminated": to_numpy(terminated).astype(bool),
             "truncated": to_numpy(truncated).astype(bool),
         }
+        arrival = {name: column[: self._watched] for name, column in everywhere.items()}
         running = self._collector.running()
         done = arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
@@ -156,9 +161,9 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             AutoresetMode.NEXT_STEP: (nowhere, ~running),  # the step after an end is the reset
             AutoresetMode.DISABLED: (nowhere, nowhere),  # whoever steps on after an end is not in an episode
         }[self._frames.autoreset]
-        self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **_labels(infos, self.num_envs)})
+        self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **self._labels(infos)})
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
-            facts = {**arrival, **self._final_facts(infos, arrival["env_reward"])}
+            facts = {**arrival, **self._final_facts(infos, everywhere["env_reward"])}
             final = {name: column[ended] for name, column in facts.items()}
             self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
         if len(ended):
@@ -184,16 +189,16 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         action_space = self.env.action_space
         nothing: Columns = {
             "action": _as_action(np.zeros(action_space.shape or (), action_space.dtype)),
-            "reward": np.zeros(self.num_envs, np.float32),
-            "env_reward": np.zeros(self.num_envs, np.float32),
-            "terminated": np.zeros(self.num_envs, bool),
-            "truncated": np.zeros(self.num_envs, bool),
+            "reward": np.zeros(self._watched, np.float32),
+            "env_reward": np.zeros(self._watched, np.float32),
+            "terminated": np.zeros(self._watched, bool),
+            "truncated": np.zeros(self._watched, bool),
         }
-        columns = {**observed, **nothing, **_labels(infos, self.num_envs)}
+        columns = {**observed, **nothing, **self._labels(infos)}
         self._collector.begin(envs.tolist(), {name: column[envs] for name, column in columns.items()})
 
     def _add(self, envs: Array, columns: Columns) -> None:
-        if len(envs) < self.num_envs:  # indexing copies every frame; not needed while all are running
+        if len(envs) < self._watched:  # indexing copies every frame; not needed while all are running
             columns = {name: column[envs] for name, column in columns.items()}
         self._collector.add(envs.tolist(), columns)
 
@@ -201,10 +206,16 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         final = final_info(infos)
         # Of a wrapper around each environment it is in final_info, of one around all of them beside it.
         env_reward = to_numpy(final.get("env_reward", env_reward)).astype(np.float32)
-        return {**_labels(final, self.num_envs), "env_reward": env_reward}
+        return {**self._labels(final), "env_reward": env_reward[: self._watched]}
+
+    def _labels(self, infos: Any) -> Columns:
+        labels = {"success": success_of(infos, self.num_envs), "grasp": flags_of(infos, GRASP_KEYS, self.num_envs)}
+        return {name: flags[: self._watched] for name, flags in labels.items()}
 
     def _observe(self, obs: Any) -> Columns:
-        return {**self._state(obs), **_image_columns(self._frames.now(obs))}
+        watched = None if self._watched == self.num_envs else np.arange(self._watched)
+        states = {name: column[: self._watched] for name, column in self._state(obs).items()}
+        return {**states, **_image_columns(self._frames.now(obs, watched))}
 
     def _observe_final(self, infos: Any, envs: Array) -> Columns:
         images = _image_columns(self._frames.final(infos, envs))
@@ -237,7 +248,3 @@ def _image_columns(frames: Mapping[str, Array]) -> Columns:
 
 def _as_action(actions: Array) -> Array:
     return actions.astype(np.int64 if actions.dtype.kind in "biu" else np.float32)
-
-
-def _labels(infos: Any, num_envs: int) -> Columns:
-    return {"success": success_of(infos, num_envs), "grasp": flags_of(infos, GRASP_KEYS, num_envs)}

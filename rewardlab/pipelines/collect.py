@@ -52,6 +52,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
         failure_dir=plan.failure_dir,
         durable=plan.durable,
         max_episodes=plan.episodes,
+        watched_envs=plan.watched_envs,
         target_success=plan.target_success,
         target_failure=plan.target_failure,
         cameras=env_cfg.cameras if plan.cameras is None else plan.cameras,

@@ -201,6 +201,7 @@ def _collecting(env: Any, config: EnvConfig, plan: CollectionConfig) -> DataColl
         failure_dir=plan.failure_dir,
         durable=plan.durable,
         max_episodes=plan.episodes,
+        watched_envs=plan.watched_envs,
         target_success=plan.target_success,
         target_failure=plan.target_failure,
         cameras=config.cameras if plan.cameras is None else plan.cameras,

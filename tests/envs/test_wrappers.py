@@ -1,5 +1,8 @@
 """DataCollectorWrapper around environments whose frames say which episode and step they are from."""
 
+from pathlib import Path
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -281,3 +284,24 @@ def test_an_environment_without_labels_is_not_a_stream_of_failures_in_silence(tm
 
     with pytest.raises(DataError, match=r"none of success, is_success, succeed.*target_success is never reached"):
         run()
+
+
+def test_only_watched_environments_are_drawn_and_written(tmp_path: Path) -> None:
+    env = make_vec_env("tabletop/PickCube", num_envs=6, max_episode_steps=3)
+    drawn: list[int] = []
+    render = env.unwrapped.render_cameras  # type: ignore[attr-defined]
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        frames = render(*args, **kwargs)
+        drawn.append(len(frames["base_camera"]))
+        return frames
+
+    env.unwrapped.render_cameras = counted  # type: ignore[attr-defined]
+    with DataCollectorWrapper(env, tmp_path, watched_envs=2) as wrapped:
+        first, _ = wrapped.reset(seed=0)
+        for _ in range(6):
+            wrapped.step(wrapped.action_space.sample())
+    assert set(drawn) == {2}
+    episodes = read_episodes(tmp_path)
+    assert [episode.length for episode in episodes] == [4] * 4
+    np.testing.assert_array_equal(episodes[1].load().columns["observation.state"][0], first[1])
