@@ -124,7 +124,7 @@ class CollectionConfig:
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     watched_envs: PositiveInt | None = None  # keep the episodes of the first so many environments; null = of all
-    policy: str = "noisy_expert"  # "expert", "noisy_expert" or "random"
+    policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", or the directory of a policy run
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
     success_dir: str | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: str | None = None  # failed episodes; likewise

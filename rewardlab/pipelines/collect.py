@@ -18,7 +18,7 @@ from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import CollectionConfig
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
-from rewardlab.envs.policies import make_policy
+from rewardlab.envs.policies import POLICIES, Policy, make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError
 
@@ -62,7 +62,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     )
     try:
         with env, _alone_in(plan.save_dir), _progress(console) as progress:
-            policy = make_policy(plan.policy, env, policy_seed)
+            policy = _policy(plan.policy, env, policy_seed)
             bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
             observation, _ = env.reset(seed=env_seed)
             while not env.full:
@@ -86,6 +86,15 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
                 stacklevel=2,
             )
     return Path(plan.save_dir)
+
+
+def _policy(name: str, env: DataCollectorWrapper, seed: int) -> Policy:
+    """By name, or from the checkpoint of a training run."""
+    if name not in POLICIES and Path(name).is_dir():
+        from rewardlab.pipelines.trained_policy import TrainedPolicy, latest_checkpoint  # takes seconds: torch
+
+        return TrainedPolicy(latest_checkpoint(Path(name)), env.single_action_space, seed)
+    return make_policy(name, env, seed)
 
 
 @contextmanager

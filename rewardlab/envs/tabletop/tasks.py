@@ -109,13 +109,17 @@ def _new_world(grip: Floats, held: bool, object_: Floats, half: Floats, goal: Fl
 
 @TASKS.register("PickCube")
 class PickCube:
-    """Reach the cube, grasp it, lift it into the floating ball, hold still."""
+    """Reach the cube, grasp it, lift it into the floating ball, hold it there.
+
+    Success is a fact of one moment that a picture shows. Speed is not asked for: a frame at the goal looks the same at
+    any speed, and with a limit on it a third of the frames of an exploring policy there were failures for no visible
+    reason.
+    """
 
     name = "PickCube"
     goal_is_a_ball = True
     cube_half = 0.025
     tolerance = 0.025  # the cube's centre within this distance of the ball's
-    still = 0.030  # metres a step: rushing through is no success; stricter would be a difference that no picture shows
 
     def start(self, n: int, rng: np.random.Generator, scale: Floats) -> World:
         half = np.repeat(self.cube_half * scale[:, None], 3, axis=1)
@@ -133,7 +137,7 @@ class PickCube:
 
     def success(self, world: World) -> Bools:
         placed = _distance(world.object, world.goal) <= self.tolerance
-        return placed & world.held & (np.sqrt(np.square(world.grip_velocity).sum(axis=1)) <= self.still)
+        return placed & world.held
 
     def progress(self, world: World) -> Floats:
         reach = 1 - np.tanh(8 * _distance(world.grip, world.object))

@@ -1,0 +1,60 @@
+"""A trained policy from its checkpoint: to be judged, or to act where episodes are collected."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from rewardlab.config import ExperimentConfig, load_config
+from rewardlab.data.episodes import Array
+from rewardlab.envs import make_vec_env
+from rewardlab.envs.observations import as_observation, to_batch
+from rewardlab.errors import DataError
+from rewardlab.rl.make import make_policy_network
+from rewardlab.training.run_state import load_state
+
+
+class TrainedPolicy:
+    """Acts as it did in training, exploration included: mistakes are what a success classifier learns from."""
+
+    def __init__(self, checkpoint: Path, action_space: spaces.Space[Any], seed: int) -> None:
+        self._policy: Any = load_policy(checkpoint, run_config(checkpoint))
+        self._generator = torch.Generator().manual_seed(seed)
+        self._box = action_space if isinstance(action_space, spaces.Box) else None
+
+    def begin(self, fresh: Array) -> None:
+        """Nothing to forget."""
+
+    def act(self, observation: Any) -> Array:
+        action = self._policy.act(to_batch(as_observation(observation)), self._generator)["action"].numpy()
+        return np.asarray(action if self._box is None else np.clip(action, self._box.low, self._box.high))
+
+
+def latest_checkpoint(run: Path) -> Path:
+    """The checkpoint itself, or the newest of a run."""
+    if run.name.startswith("global_step_"):
+        return run
+    found = [path for path in (run / "checkpoints").glob("global_step_*") if path.name[12:].isdigit()]
+    if not found:
+        raise DataError(f"{run}: no checkpoints/global_step_<number> there; expected the directory of a policy run")
+    return max(found, key=lambda path: int(path.name[12:]))
+
+
+def run_config(checkpoint: Path) -> ExperimentConfig:
+    path = checkpoint.parent.parent / "config.yaml"
+    if not path.is_file():
+        raise DataError(f"{checkpoint}: no {path} beside it; expected a checkpoint in the directory of its run")
+    return load_config(str(path), check_files=False)
+
+
+def load_policy(checkpoint: Path, cfg: ExperimentConfig) -> nn.Module:
+    """The policy of a checkpoint, as it would act."""
+    env = make_vec_env(dataclasses.replace(cfg.env.train, num_envs=1))
+    policy = make_policy_network(cfg, env.single_observation_space, env.single_action_space)
+    env.close()
+    policy.load_state_dict(load_state(checkpoint)[0]["policy"])
+    return policy.eval().requires_grad_(False)
