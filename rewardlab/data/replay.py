@@ -57,15 +57,16 @@ class ReplayBuffer:
         rows["reward"].copy_(reward)
 
     def state_dict(self) -> dict[str, Any]:
-        rows = None if self._rows is None else self._filled.clone()
-        return {"rows": rows, "next": self._next, "capacity": self.capacity}
+        """Only what is filled, as plain tensors, so that a file of it needs no trust."""
+        rows = self._filled.clone().to_dict() if self._size else {}
+        return {"rows": rows, "size": self._size, "next": self._next, "capacity": self.capacity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["capacity"] != self.capacity:
             raise DataError(f"the saved replay buffer holds {state['capacity']} rows, this one {self.capacity}")
         self._rows, self._size, self._next = None, 0, 0
-        if state["rows"] is not None:
-            self.add(state["rows"])
+        if state["size"]:
+            self.add(TensorDict(state["rows"], batch_size=[state["size"]]))
         self._next = state["next"]
 
     @property

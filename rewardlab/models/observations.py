@@ -63,7 +63,7 @@ class PictureEncoder(nn.Module):
 
 
 class ObservationEncoder(nn.Module):
-    """Observation [..., ] to features [..., size]: normalised states as they are, pictures through a CNN a camera.
+    """Observations [...] to features [..., size]: normalised states as they are, pictures through a CNN a camera.
 
     The running statistics of the states change only in `update_statistics`, so that a policy stays the same
     function for as long as its learner needs it to.

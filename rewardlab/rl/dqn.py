@@ -29,7 +29,7 @@ class DQN:
         self.optimizer = make_optimizer(network.parameters(), optim)
         self.updates = 0
         self._generator = torch.Generator().manual_seed(seed)
-        self.set_progress(0, 1)
+        network.epsilon.fill_(config.epsilon_start)
 
     @property
     def policy(self) -> EpsilonGreedyQ:

@@ -15,7 +15,7 @@ from rewardlab.rl.learner import make_optimizer, require_finite, scheduled_rate,
 from rewardlab.types import Batch
 
 _ADAM_EPS = 1e-5
-_CHECKED = (("observation", "state"), "action", "log_prob", "value", "reward")
+_CHECKED = (("observation", "state"), "action", "log_prob", "value", "next_value", "reward")
 
 
 class PPO:
@@ -57,22 +57,18 @@ class PPO:
     def learn(self, batch: Batch) -> dict[str, float]:
         """All epochs over one rollout. Only then do the statistics of the observations move, because the
         log-probabilities in the rollout hold for the old ones."""
-        require_finite(batch, *_CHECKED)
+        followed = batch["next_value"].masked_fill(batch["terminated"], 0.0)
+        require_finite(batch.exclude("next_value").set("next_value", followed), *_CHECKED)
         set_rate(self.optimizer, scheduled_rate(self.optim, self.iterations / self.total_iterations))
         samples, figures = self._samples(batch)
-        sums: dict[str, float] = {}
-        updates = 0
+        updates: list[dict[str, float]] = []
         for _ in range(self.config.update_epochs):
-            losses = self._epoch(samples)
-            updates += len(losses)
-            for loss in losses:
-                for name, value in loss.items():
-                    sums[name] = sums.get(name, 0.0) + value
-            if self.config.target_kl is not None and losses[-1]["approx_kl"] > self.config.target_kl:
+            updates += self._epoch(samples)
+            if self.config.target_kl is not None and updates[-1]["approx_kl"] > self.config.target_kl:
                 break
         self.network.encoder.update_statistics(batch["observation"])
         self.iterations += 1
-        return {name: total / updates for name, total in sums.items()} | figures
+        return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]} | figures
 
     def state_dict(self) -> dict[str, Any]:
         return {

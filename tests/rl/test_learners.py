@@ -93,6 +93,17 @@ def test_nan_is_refused_by_name_and_place_before_anything_changes(case: Case, ke
     assert same(learner.state_dict(), torch.load(before, weights_only=True))
 
 
+def test_ppo_refuses_a_value_it_would_bootstrap_from_and_reads_none_after_an_end() -> None:
+    learner = make_ppo()
+    rollout = random_rollout(learner, 0)
+    rollout["next_value"][2, 1] = torch.inf
+    rollout["terminated"][2, 1] = True
+    learner.learn(rollout)
+    rollout["terminated"][2, 1] = False
+    with pytest.raises(DataError, match="next_value is inf in step 2 of environment 1"):
+        learner.learn(rollout)
+
+
 def test_figures_are_finite_numbers(case: Case) -> None:
     make, data = case
     learner = make(0)
