@@ -5,7 +5,7 @@ import torch
 from rewardlab.models.image_shift import random_shift
 
 SHIFT = 1 / 8  # of the size, in each direction: with half of it, classifiers of 40 episodes generalised worse
-JITTER = 0.2  # brightness, contrast and saturation, up and down
+JITTER = 0.3  # brightness, contrast and saturation, up and down
 
 
 def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
