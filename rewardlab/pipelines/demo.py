@@ -1,29 +1,157 @@
-"""The main job on the built-in task, from nothing to something to look at."""
+"""The main job on the built-in task: warm up, learn the reward from pictures, go on with the learned reward alone."""
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
 from rich.console import Console
 
-from rewardlab.config import load_config, text_override
+from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.data import draw_contact_sheet
-from rewardlab.pipelines import collect
+from rewardlab.pipelines import collect, train_policy, train_reward
+from rewardlab.pipelines.evaluate import evaluate
+from rewardlab.rewards.audit import Alarm
+from rewardlab.rewards.checkpoint import read_checkpoint
+from rewardlab.training.policy_report import Comparison, read_history, write_policy_report
+from rewardlab.training.run_log import HISTORY
+from rewardlab.training.run_state import load_state
+from rewardlab.training.trust import TrustFigures
 
 
-def run(out: Path, *, seed: int) -> Path:
-    """Stage 1 for now: episodes of the noisy expert, and a picture of them. Never overwrites an earlier demo."""
-    console = Console()
-    out = _unused(out)
-    episodes = out / "episodes"
-    console.print("[bold]Stage 1[/]: a clumsy gripper picks up cubes; every frame gets a label")
-    cfg = load_config("tabletop_pickcube", [f"seed={seed}", text_override("data.collection.save_dir", str(episodes))])
-    collect.run(cfg, console=console)
-    sheet = draw_contact_sheet(episodes, out / "contact_sheet.png")
-    console.print(f"frames and labels: {sheet}", highlight=False, soft_wrap=True, markup=False)
-    command = sys.argv[0] if Path(sys.argv[0]).name == "rewardlab" else "rewardlab"
-    console.print(f"look further: {command} data info {episodes}", highlight=False, soft_wrap=True, markup=False)
-    return out
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything; tests take less."""
+
+    episodes: int = 384  # collected by the policy that the warm-up left
+    iterations: int = 40  # of the policy on the learned reward
+    judged: int = 200  # episodes that decide how good a policy is
+    warm_up: tuple[str, ...] = ()  # overrides of the configs of the stages
+    classifier: tuple[str, ...] = ()
+    policy: tuple[str, ...] = ()
+
+
+def run(out: Path, *, seed: int, scale: Scale | None = None, console: Console | None = None) -> Path:
+    """Writes everything into `out`, or the first unused name like it, and returns that."""
+    demo = Demo(_unused(out), seed, scale or Scale(), console or Console())
+    demo.say("Stage 1", "a policy learns from the task's own reward until its first successes; frames are collected")
+    warm = demo.warm_up()
+    demo.collect(warm)
+    demo.say("Stage 2", "a classifier learns to see success in a single frame")
+    classifier = demo.train_classifier()
+    demo.say("Stage 3", "the policy goes on, with the learned reward alone")
+    learned = demo.go_on(warm, "tabletop_ppo_mlp_resnet_reward", "learned_reward", _reward(classifier))
+    demo.say("For comparison", "the same, with the task's own reward")
+    true = demo.go_on(warm, "tabletop_ppo_mlp", "true_reward")
+    success = {name: demo.judge(policy) for name, policy in (("warm-up", warm), ("learned", learned), ("true", true))}
+    report = demo.report(success, classifier)
+    demo.summarize(success, report)
+    return demo.out
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One run of the demo; its stages meet through the files below `out`."""
+
+    out: Path
+    seed: int
+    scale: Scale
+    console: Console
+
+    def warm_up(self) -> Path:
+        place = text_override("data.collection.save_dir", str(self.out / "episodes" / "training"))
+        return train_policy.run(
+            self._config("tabletop_ppo_mlp_collect", "warm_up", place, *self.scale.warm_up), console=self.console
+        )
+
+    def collect(self, policy: Path) -> Path:
+        """What was collected in training is mostly early failures; the boundary of success lies in what comes now."""
+        cfg = self._config(
+            "tabletop_pickcube",
+            "",
+            text_override("data.collection.save_dir", str(self.out / "episodes" / "warmed_up")),
+            text_override("data.collection.policy", str(policy)),
+            f"data.collection.episodes={self.scale.episodes}",
+            "env.train.num_envs=128",
+        )
+        return collect.run(cfg, console=self.console)
+
+    def train_classifier(self) -> Path:
+        cfg = self._config(
+            "reward_training",
+            "classifier",
+            text_override("data.data_path", str(self.out / "episodes")),
+            "data.num_samples_per_episode=12",
+            "runner.max_epochs=6",
+            "runner.val_check_interval=2",
+            "reward.model.width=32",
+            *self.scale.classifier,
+        )
+        return train_reward.run(cfg, console=self.console)
+
+    def go_on(self, policy: Path, config: str, name: str, *overrides: str) -> Path:
+        last = int(load_state(policy)[0]["iteration"]) + self.scale.iterations
+        budget = [f"runner.max_epochs={last}", text_override("runner.resume_dir", str(policy))]
+        return train_policy.run(
+            self._config(config, name, *budget, *overrides, *self.scale.policy), console=self.console
+        )
+
+    def judge(self, policy: Path) -> float:
+        """The share of episodes that end in true success, when the policy does its best."""
+        return evaluate(policy, episodes=self.scale.judged, seed=self.seed + 77_000)[1]["success_at_end"]
+
+    def report(self, success: Mapping[str, float], classifier: Path) -> Path:
+        warm_up, learned = (read_history(self.out / name / HISTORY) for name in ("warm_up", "learned_reward"))
+        state = load_state(
+            max((self.out / "learned_reward" / "checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)
+        )
+        metrics = (read_checkpoint(classifier).config or {})["metrics"]
+        return write_policy_report(
+            self.out / "report.html",
+            title="PickCube on a learned reward",
+            history=[*warm_up, *learned],
+            stages=[("task's reward", 0), ("learned reward", int(warm_up[-1]["env_steps"]))],
+            alarms=[Alarm(**alarm) for alarm in audit["alarms"]],
+            disputed=self.out / "learned_reward" / "audit",
+            figures=TrustFigures.from_json(metrics),
+            comparison=[Comparison(self.seed, success["learned"], success["true"])],
+            facts={
+                "command": f"rewardlab demo --seed {self.seed}",
+                "true success after the warm-up": f"{success['warm-up']:.1%}",
+                "judged by": f"{self.scale.judged} episodes without exploration",
+            },
+        )
+
+    def summarize(self, success: Mapping[str, float], report: Path) -> None:
+        sheet = draw_contact_sheet(self.out / "episodes" / "warmed_up", self.out / "contact_sheet.png")
+        self.say(
+            "True success",
+            f"{success['warm-up']:.0%} after the warm-up, {success['learned']:.0%} after training on the learned "
+            f"reward alone, {success['true']:.0%} on the task's own reward at the same budget",
+        )
+        command = sys.argv[0] if Path(sys.argv[0]).name == "rewardlab" else "rewardlab"
+        for what, where in (
+            ("report", report),
+            ("report of the classifier", self.out / "classifier" / "report.html"),
+            ("frames and labels", sheet),
+            ("look further", f"{command} evaluate {self.out / 'learned_reward'}"),
+        ):
+            self.console.print(f"{what}: {where}", highlight=False, soft_wrap=True, markup=False)
+
+    def say(self, title: str, words: str) -> None:
+        self.console.print(f"[bold]{title}[/]: {words}", highlight=False, soft_wrap=True)
+
+    def _config(self, name: str, experiment: str, *overrides: str) -> ExperimentConfig:
+        where = [
+            text_override("runner.logger.log_path", str(self.out)),
+            f"runner.logger.experiment_name='{experiment}'",
+        ]
+        return load_config(name, [f"seed={self.seed}", *where, *overrides])
+
+
+def _reward(classifier: Path) -> str:
+    return text_override("reward.model.checkpoint_path", str(classifier))
 
 
 def _unused(place: Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from torch import Tensor
 
@@ -52,7 +53,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
             f"{out} has a run already. Choose another runner.logger.log_path, or continue that run with "
             f"runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
-    with Cluster(cfg.cluster) as cluster:
+    with _one_thread_each(), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, cluster, out)
         if cfg.runner.resume_dir is not None:
             training.resume(Path(cfg.runner.resume_dir))
@@ -69,6 +70,18 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
     report = _report(cfg, training, out)
     _summarize(console, training, report)
     return training.checkpoint
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Networks of policies are too small to share: threads that wait for each other made learning up to five times
+    slower on a busy machine. Reward workers are threads of their own, so all cores are used all the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class PolicyTraining:

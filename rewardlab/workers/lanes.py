@@ -21,7 +21,7 @@ from rewardlab.workers.env import Arrival, Episodes, Images
 from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import Scores
 
-SCORED_STEPS = 10  # steps whose frames are scored together: some hundred frames, as large as pays
+SCORED_STEPS = 4  # steps whose frames are scored together: few, so that several reward workers share them evenly
 ATTEMPTS = 3
 
 

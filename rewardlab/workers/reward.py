@@ -1,5 +1,6 @@
 """Workers of reward models: one scores frames for RL, the other trains a classifier together with its like."""
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -113,7 +114,10 @@ class RewardGroup:
         def make(seat: Seat) -> RewardWorker:
             return RewardWorker(config, seat.device)
 
-        return cls(cluster.launch("reward", make, name=config.group_name, background=background))
+        # Threads of one process need no second copy of anything but the model, so there is one for every core.
+        every_core = min(4, os.cpu_count() or 1) if background and cluster.config.backend == "local" else 1
+        count = cluster.config.workers.get("reward", every_core)
+        return cls(cluster.launch("reward", make, name=config.group_name, count=count, background=background))
 
     def facts(self) -> RewardFacts:
         facts: RewardFacts = self.workers[0].submit("facts").result()
