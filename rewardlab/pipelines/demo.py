@@ -103,9 +103,7 @@ class Demo:
 
     def report(self, success: Mapping[str, float], classifier: Path) -> Path:
         warm_up, learned = (read_history(self.out / name / HISTORY) for name in ("warm_up", "learned_reward"))
-        state = load_state(
-            max((self.out / "learned_reward" / "checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)
-        )
+        audit = load_state(latest_checkpoint(self.out / "learned_reward"))[0]["audit"]
         metrics = (read_checkpoint(classifier).config or {})["metrics"]
         return write_policy_report(
             self.out / "report.html",
