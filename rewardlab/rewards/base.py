@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import torch
+from gymnasium import Space
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
@@ -33,6 +34,10 @@ class BaseRewardModel(ABC):
     """Estimates rewards. `collect_data`, `train` and `clear_data` are called in turn while a policy trains.
 
     Data is a TensorDict batch or a list of dictionaries. Constructors build and read no files.
+
+    A model whose networks depend on the task learns its shapes from `bind`, which a pipeline calls once with the spaces
+    of its environments. Without an environment, the config says the same as `obs_shape` and `action_shape`; checkpoints
+    do too.
     """
 
     model_type: ClassVar[str] = ""  # the name it is registered by
@@ -61,6 +66,13 @@ class BaseRewardModel(ABC):
     def load_expert_data(self, data: Any) -> None:
         """Take data of an expert, for models that learn from one. `clear_data` does not forget it."""
         raise ConfigError(f"reward model '{self.model_type}' does not learn from expert data")
+
+    def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
+        """Build what depends on the task. The spaces are of one environment (`single_observation_space` ...).
+
+        Does nothing for models that know what they look at, such as classifiers.
+        """
+        return self
 
     def time_to_clear(self, iter: int) -> bool:
         return iter % self.clear_buffer_per_iters == 0
