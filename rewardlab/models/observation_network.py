@@ -4,6 +4,7 @@ An observation is a mapping from the names of its parts to tensors [B, ...]. A p
 shorter end the colours; anything else is a vector.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -65,7 +66,7 @@ class ObservationNorm(nn.Module):
 def perceptron(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them, orthogonal as in RND and PPO."""
     layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         layers += [nn.ReLU()] * (i > 0) + [orthogonal(nn.Linear(inputs, outputs))]
     return nn.Sequential(*layers)
 

@@ -1,8 +1,8 @@
 """Data of experts, in whatever form it comes: as trajectories, or as one batch of transitions.
 
-A source is a path (or several) to episodes in any of our formats or to a pickled list of transitions, episodes that
-`read_episodes` found, a TensorDict, a dictionary of arrays, a list of dictionaries with one transition each, a list with
-any of these as one trajectory each, an array of observations alone, or a function that returns one of all these.
+A source is a path to episodes in any of our formats or to a pickled list of transitions, episodes that `read_episodes`
+found, a TensorDict, a dictionary of arrays, a list of dictionaries with one transition each, an array of observations
+alone, a list with any of these as its items, or a function that returns one of all these.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rewardlab.data import Episode, EpisodeSet, StoredEpisode, read_episodes, unpickle
+from rewardlab.data import Episode, StoredEpisode, read_episodes, unpickle
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
 from rewardlab.rewards.transitions import NAMES, Rows, find, keys_of, leading_shape
@@ -27,19 +27,19 @@ def expert_transitions(source: Any) -> TensorDict:
     """All transitions of a source, [B] in time order, the last of each trajectory terminated or truncated."""
     trajectories = expert_trajectories(source)
     try:
-        return torch.cat([_closed(transitions) for transitions in trajectories])
+        return TensorDict.cat([_closed(transitions) for transitions in trajectories])
     except (RuntimeError, KeyError) as error:
         raise DataError(f"{source_name(source)}: trajectories differ in columns or shapes ({error})") from error
 
 
 def expert_trajectories(source: Any) -> list[TensorDict]:
     """Each trajectory of a source as a TensorDict [T]: not empty, finite numbers, in time order."""
-    found = [(name, transitions) for name, transitions in _trajectories(source, source_name(source)) if len(transitions)]
+    found = [named for named in _trajectories(source, source_name(source)) if len(named[1])]
     if not found:
         raise DataError(f"{source_name(source)}: no transitions in it")
     for name, transitions in found:
         leaves = transitions.items(include_nested=True, leaves_only=True)
-        arrays = {key if isinstance(key, str) else ".".join(key): value.numpy() for key, value in leaves}
+        arrays = {key if isinstance(key, str) else ".".join(key): np.asarray(value) for key, value in leaves}
         try:
             check_finite(arrays, "row {}".format)
         except DataError as error:
@@ -124,6 +124,6 @@ def _closed(transitions: TensorDict) -> TensorDict:
     wanted = transitions.select(*_COLUMNS, strict=False)
     none = torch.zeros(len(wanted), dtype=torch.bool)
     for key in ("terminated", "truncated"):
-        wanted[key] = wanted[key].reshape(-1).clone() if key in wanted else none.clone()  # noqa: SIM401
+        wanted[key] = wanted[key].reshape(-1).clone() if key in wanted else none.clone()
     wanted["truncated"][-1] = not bool(wanted["terminated"][-1])
     return wanted

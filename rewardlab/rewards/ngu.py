@@ -87,7 +87,7 @@ class NGURewardModel(IntrinsicRewardModel):
         return tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
     def _nearest(self, first: Tensor, after: Tensor) -> Tensor:
-        """Squared distances of each embedding to its k nearest among the earlier ones; infinite where there are fewer."""
+        """Squared distances of each embedding to its k nearest earlier ones; infinite where there are fewer."""
         memory = torch.cat([first, after[:-1]])
         squared = torch.cdist(after, memory).square()
         later = torch.ones_like(squared, dtype=torch.bool).triu(1)

@@ -139,8 +139,14 @@ class TransitionRewardModel(BaseRewardModel):
         for module in self._modules().values():
             yield from module.parameters()
 
+    def _columns_needed(self) -> tuple[str, ...]:
+        return self.needed
+
+    def _columns_used(self) -> tuple[str, ...]:
+        return self.optional
+
     def _read(self, data: Any) -> Rows:
-        rows = read_rows(data, self.task, self.needed, self.optional)
+        rows = read_rows(data, self.task, self._columns_needed(), self._columns_used())
         if self.device.type == "cpu":
             return rows
         return Rows({name: column.to(self.device) for name, column in rows.columns.items()}, rows.shape)
@@ -262,7 +268,7 @@ class ExpertRewardModel(TransitionRewardModel):
     def _read_expert(self) -> None:
         name, transitions = self._expert_data
         try:
-            rows = read_rows(transitions, self.task, self.needed, ("terminated", "truncated"))
+            rows = read_rows(transitions, self.task, self._columns_needed(), ("terminated", "truncated"))
             rows.check_finite()
             self.task.check_action_range(rows.columns["action"])
         except DataError as error:

@@ -66,7 +66,7 @@ class Rows:
                 ends |= self.columns[name].cpu()[order]
         ends.view(environments, -1)[:, -1:] = True
         stops = ends.nonzero().flatten() + 1
-        return list(order.split(stops.diff(prepend=torch.zeros(1, dtype=torch.int64)).tolist()))
+        return list(order.tensor_split(stops[:-1].tolist()))
 
 
 def observation_of(columns: Columns, which: str) -> Columns:
@@ -165,7 +165,7 @@ def _observation(value: Any, task: Task, name: str, axes: int) -> Columns:
         value = {part_name(value.shape[axes:]): value}
     parts: Columns = {}
     for part in task.observation:
-        found = value.get(part, None)
+        found = value.get(part)
         if found is None and "." in part:  # once: a camera's name may contain dots
             found = _nested(value, part.split(".", 1))
         if found is None:
