@@ -59,15 +59,16 @@ class ObservationNorm(nn.Module):
         floats = {name: pixels_to_floats(observation[name]) for name in self.shapes}
         for name in self._index:
             statistics = self._of(name)
-            floats[name] = ((floats[name] - statistics.mean.float()) / statistics.std).clamp(-CLIP, CLIP)
+            floats[name] = (floats[name] - statistics.mean.float()).div_(statistics.std).clamp_(-CLIP, CLIP)
         return floats
 
 
-def perceptron(sizes: Sequence[int]) -> nn.Sequential:
+def perceptron(sizes: Sequence[int], *, last_bias: bool = True) -> nn.Sequential:
     """Linear layers with ReLU between them, orthogonal as in RND and PPO."""
     layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        layers += [nn.ReLU()] * (i > 0) + [orthogonal(nn.Linear(inputs, outputs))]
+    for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes), start=2):
+        layers += [nn.ReLU(inplace=True)] * (i > 2)
+        layers.append(orthogonal(nn.Linear(inputs, outputs, bias=last_bias or i < len(sizes))))
     return nn.Sequential(*layers)
 
 
@@ -81,11 +82,18 @@ def orthogonal(layer: nn.Linear | nn.Conv2d) -> nn.Module:
 class ObservationNetwork(nn.Module):
     """Vectors (and `extra` numbers, such as an action) beside convolved images, through a perceptron.
 
-    `hidden_size_list` are its layers; `outputs` is one more, or None if the last of the list is the answer.
+    `hidden_size_list` are its layers; `outputs` is one more, or None if the last of the list is the answer. Without
+    `last_bias` the answer has no level of its own, for losses that would give it no gradient.
     """
 
     def __init__(
-        self, shapes: Shapes, hidden_size_list: Sequence[int], *, outputs: int | None = None, extra: int = 0
+        self,
+        shapes: Shapes,
+        hidden_size_list: Sequence[int],
+        *,
+        outputs: int | None = None,
+        extra: int = 0,
+        last_bias: bool = True,
     ) -> None:
         super().__init__()
         self.vectors = [name for name, shape in shapes.items() if not is_image(shape)]
@@ -93,7 +101,8 @@ class ObservationNetwork(nn.Module):
         self.convolutions = nn.ModuleList(_convolutions(min(s[0], s[-1])) for s in self.image_shapes.values())
         width = extra + 64 * _POOLED**2 * len(self.image_shapes)
         width += sum(int(torch.Size(shapes[name]).numel()) for name in self.vectors)
-        self.perceptron = perceptron([width, *hidden_size_list, *([] if outputs is None else [outputs])])
+        sizes = [width, *hidden_size_list, *([] if outputs is None else [outputs])]
+        self.perceptron = perceptron(sizes, last_bias=last_bias)
 
     def forward(self, observation: Parts, extra: Tensor | None = None) -> Tensor:
         """`observation` holds floats, as `ObservationNorm` gives them."""
@@ -109,11 +118,11 @@ def _convolutions(channels: int) -> nn.Sequential:
     # Padding keeps at least one position of the smallest image; pooling gives every size the same number of features.
     return nn.Sequential(
         orthogonal(nn.Conv2d(channels, 32, 3, stride=2, padding=1)),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         orthogonal(nn.Conv2d(32, 64, 3, stride=2, padding=1)),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         orthogonal(nn.Conv2d(64, 64, 3, stride=2, padding=1)),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.AdaptiveAvgPool2d(_POOLED),
         nn.Flatten(),
     )

@@ -28,11 +28,13 @@ class StateActionNetwork(nn.Module):
 
     baseline: Tensor
 
-    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, *, last_bias: bool = True) -> None:
         super().__init__()
         self.task = task
         self.norm = ObservationNorm(task.observation, vectors=obs_norm)
-        self.network = ObservationNetwork(task.observation, hidden_size_list, outputs=1, extra=task.action_width)
+        self.network = ObservationNetwork(
+            task.observation, hidden_size_list, outputs=1, extra=task.action_width, last_bias=last_bias
+        )
         # What the policy's transitions get on average.
         self.register_buffer("baseline", torch.zeros(()))
 
@@ -187,7 +189,7 @@ class GuidedCostRewardModel(AdversarialRewardModel):
     optional: ClassVar[tuple[str, ...]] = ("log_prob",)
 
     def _build(self, task: Task) -> None:
-        self.cost = CostNetwork(task, self.hidden_size_list, self.obs_norm)
+        self.cost = CostNetwork(task, self.hidden_size_list, self.obs_norm, last_bias=False)
 
     @property
     def network(self) -> CostNetwork:

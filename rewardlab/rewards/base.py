@@ -163,14 +163,23 @@ def with_rewards(data: T, rewards: Tensor) -> T:
             rewards = rewards.reshape(original.shape)
         copy["reward"] = rewards.to(data.device or rewards.device)
         return copy
-    return [_item_with_reward(item, reward) for item, reward in zip(data, rewards, strict=True)]  # type: ignore[return-value]
+    return _items_with_rewards(data, rewards)  # type: ignore[return-value]
 
 
-def _item_with_reward(item: Mapping[str, Any], reward: Tensor) -> dict[str, Any]:
-    copy = dict(item)
-    if "reward" not in item:
-        return {**copy, "reward": reward}
-    original = item["reward"]
-    copy.setdefault("env_reward", original.clone() if isinstance(original, Tensor) else original)
-    copy["reward"] = reward.reshape(original.shape) if isinstance(original, Tensor) else float(reward)
-    return copy
+def _items_with_rewards(data: Sequence[Mapping[str, Any]], rewards: Tensor) -> list[dict[str, Any]]:
+    originals = [item.get("reward") for item in data]
+    tensors = [original for original in originals if isinstance(original, Tensor)]
+    new: Sequence[Any]
+    if len(tensors) < len(data):
+        new = [reward if old is None else float(reward) for reward, old in zip(rewards, originals, strict=True)]
+    elif tensors:
+        # All at once: copying tensors of one number each would take longer than any network.
+        new = rewards.reshape(len(data), *tensors[0].shape).unbind()
+        originals = list(torch.stack(tensors).unbind())
+    copies = []
+    for item, reward, original in zip(data, new if data else [], originals, strict=True):
+        copy = {**item, "reward": reward}
+        if original is not None:
+            copy.setdefault("env_reward", original)
+        copies.append(copy)
+    return copies

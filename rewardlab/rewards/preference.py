@@ -45,7 +45,7 @@ class PreferenceNetwork(nn.Module):
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
         super().__init__()
         self.norm = ObservationNorm(task.observation, vectors=obs_norm)
-        self.network = ObservationNetwork(task.observation, hidden_size_list, outputs=1)
+        self.network = ObservationNetwork(task.observation, hidden_size_list, outputs=1, last_bias=False)
         self.register_buffer("zero", torch.zeros(()))
         self.register_buffer("scale", torch.ones(()))
 

@@ -82,7 +82,7 @@ class Task:
     def read_action(self, action: Tensor) -> Tensor:
         """Actions [B, ...] as int64 [B] or float32 [B, ...]; a DataError if they are of the other kind."""
         integers = not (action.is_floating_point() or action.dtype == torch.bool)
-        width = action[:1].numel() if len(action) else self.action_width
+        width = math.prod(action.shape[1:])
         if integers != self.discrete or width != (1 if self.discrete else self.action_width):
             raise DataError(
                 f"'action' is {str(action.dtype).removeprefix('torch.')} {list(action.shape)}; the reward model was "
