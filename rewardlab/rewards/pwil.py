@@ -16,6 +16,7 @@ from rewardlab.rewards.transition_model import ExpertRewardModel
 from rewardlab.rewards.transitions import Columns, Rows
 
 _SPENT = 1e-12  # mass that is rounding
+_DISTANCES = 4_000_000  # held at once
 
 
 class ExpertAtoms(nn.Module):
@@ -50,9 +51,12 @@ class ExpertAtoms(nn.Module):
         episodes, steps, _ = points.shape
         mass = torch.full((episodes, len(self.rows)), 1 / len(self.rows), dtype=torch.float64, device=points.device)
         cost = torch.zeros(episodes, steps, dtype=torch.float64, device=points.device)
+        # One product for many steps is far faster than one each, but all of them may not fit in memory.
+        together = max(1, _DISTANCES // mass.numel())
         for t in range(steps):
-            distance = torch.cdist(points[:, t], self.rows)
-            cost[:, t] = self._take(distance, mass, running_ET[:, t])
+            if t % together == 0:
+                distance = torch.cdist(points[:, t : t + together], self.rows)
+            cost[:, t] = self._take(distance[:, t % together], mass, running_ET[:, t])
         return cost
 
     def _take(self, distance: Tensor, mass: Tensor, running: Tensor) -> Tensor:

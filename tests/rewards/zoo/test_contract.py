@@ -226,7 +226,7 @@ def test_nan_and_foreign_shapes_are_named(name: str) -> None:
     wrong["observation"] = wrong["next_observation"] = torch.zeros(*data.batch_size, 5)
     with pytest.raises(DataError, match=r"has shape \[5\] per row; the reward model was built for \[2\]"):
         model.estimate(wrong)
-    with pytest.raises(DataError, match="no '.*' in the transitions; found reward"):
+    with pytest.raises(DataError, match=r"no '.*' in the transitions; found reward"):
         model.estimate(data.select("reward"))
     if name in (*NOVELTY_MODELS, "gail", "guided_cost", "pdeil"):
         broken = data.clone()
