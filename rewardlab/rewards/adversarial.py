@@ -77,8 +77,9 @@ class AdversarialRewardModel(ExpertRewardModel):
         self.log("expert_value", expert_value)
 
     def _mean_value(self, columns: Columns) -> Tensor:
-        rows = {name: column.to(self.device) for name, column in columns.items()}
-        return self.network(rows).clamp(-_LARGEST, _LARGEST).mean()
+        rows = Rows(self._on_device(columns), (len(columns["action"]),))
+        values = torch.cat([self.network(chunk.columns) for chunk in self._chunks(rows)])
+        return values.clamp(-_LARGEST, _LARGEST).mean()
 
     def _check_ready(self) -> None:
         if not self.updates:

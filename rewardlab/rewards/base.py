@@ -167,17 +167,16 @@ def with_rewards(data: T, rewards: Tensor) -> T:
 
 
 def _items_with_rewards(data: Sequence[Mapping[str, Any]], rewards: Tensor) -> list[dict[str, Any]]:
-    originals = [item.get("reward") for item in data]
-    tensors = [original for original in originals if isinstance(original, Tensor)]
+    originals: Sequence[Any] = [item.get("reward") for item in data]
     new: Sequence[Any]
-    if len(tensors) < len(data):
-        new = [reward if old is None else float(reward) for reward, old in zip(rewards, originals, strict=True)]
-    elif tensors:
+    if data and all(isinstance(original, Tensor) for original in originals):
         # All at once: copying tensors of one number each would take longer than any network.
-        new = rewards.reshape(len(data), *tensors[0].shape).unbind()
-        originals = list(torch.stack(tensors).unbind())
+        new = rewards.reshape(len(data), *originals[0].shape).unbind()
+        originals = torch.stack(list(originals)).unbind()
+    else:
+        new = [reward if old is None else float(reward) for reward, old in zip(rewards, originals, strict=True)]
     copies = []
-    for item, reward, original in zip(data, new if data else [], originals, strict=True):
+    for item, reward, original in zip(data, new, originals, strict=True):
         copy = {**item, "reward": reward}
         if original is not None:
             copy.setdefault("env_reward", original)

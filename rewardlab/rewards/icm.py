@@ -41,7 +41,7 @@ class InverseDynamics(nn.Module):
         predicted = self.predicted_action(before, after)
         if self.task.discrete:
             return functional.cross_entropy(predicted, action)
-        return functional.mse_loss(predicted, action.flatten(1))
+        return functional.mse_loss(predicted, action)
 
     def learn(self, columns: Columns) -> Tensor:
         return self.loss(self(columns, "observation"), self(columns, "next_observation"), columns["action"])

@@ -19,6 +19,7 @@ _CLUSTER_DISTANCE = 0.008
 _MAXIMUM_SIMILARITY = 8.0
 _PSEUDO_COUNT = 0.001  # c
 _KERNEL_EPSILON = 1e-3
+_STEPS_TOGETHER = 1024
 
 
 class NGUNetwork(nn.Module):
@@ -82,17 +83,20 @@ class NGURewardModel(IntrinsicRewardModel):
         super()._learn_statistics(rows)
 
     def _embedded(self, rows: Rows) -> tuple[Tensor, ...]:
-        size = 256 if self.task.has_images else 65_536
-        parts = [self.network(rows.part(start, start + size).columns) for start in range(0, len(rows), size)]
+        parts = [self.network(chunk.columns) for chunk in self._chunks(rows)]
         return tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
     def _nearest(self, first: Tensor, after: Tensor) -> Tensor:
         """Squared distances of each embedding to its k nearest earlier ones; infinite where there are fewer."""
         memory = torch.cat([first, after[:-1]])
-        squared = torch.cdist(after, memory).square()
-        later = torch.ones_like(squared, dtype=torch.bool).triu(1)
-        nearest = min(self.nearest_neighbors, len(memory))
-        return squared.masked_fill(later, torch.inf).topk(nearest, dim=1, largest=False).values
+        count = min(self.nearest_neighbors, len(memory))
+        step = torch.arange(len(memory), device=memory.device)
+        nearest = []
+        # Some steps at a time: all pairs of a long episode would not fit in memory.
+        for now in torch.split(step, _STEPS_TOGETHER):
+            squared = torch.cdist(after[now], memory).square().masked_fill(step > now[:, None], torch.inf)
+            nearest.append(squared.topk(count, dim=1, largest=False).values)
+        return torch.cat(nearest)
 
     def episodic(self, first: Tensor, after: Tensor) -> Tensor:
         """r_episodic along one episode, from the embeddings of its first observation and of what followed."""

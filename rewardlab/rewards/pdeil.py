@@ -124,7 +124,7 @@ class PDEILRewardModel(ExpertRewardModel):
     def _state_action(self, rows: Rows) -> tuple[Tensor, Tensor]:
         action = rows.columns["action"]
         states = observation_features(rows.columns, self.task)
-        return states, action if self.task.discrete else action.flatten(1).double()
+        return states, action if self.task.discrete else action.double()
 
     def _learn_expert(self, rows: Rows) -> None:
         states, actions = self._state_action(rows)
@@ -136,8 +136,7 @@ class PDEILRewardModel(ExpertRewardModel):
 
     def train(self) -> None:
         """Fit the policy's density to all that was collected."""
-        columns = self._collected()
-        self.policy_states.fit(observation_features(columns, self.task))
+        self.policy_states.fit(observation_features(self._on_device(self._collected()), self.task))
         self.updates += 1
 
     def _check_ready(self) -> None:

@@ -140,7 +140,7 @@ class TREXRewardModel(ExpertRewardModel):
         self._lengths = torch.tensor([len(trajectory) for trajectory in trajectories])
         self._expert = Rows(columns, (int(self._lengths.sum()),))
         self._expert_data = None
-        self.network.norm.update(observation_of(columns, "arrival"))
+        self.network.norm.update(observation_of(self._on_device(columns), "arrival"))
         self.updates = 0
 
     def collect_data(self, data: Any) -> None:
@@ -150,7 +150,7 @@ class TREXRewardModel(ExpertRewardModel):
         columns = self.expert.columns
         for _ in range(self.update_per_collect):
             rows, snippet, pairs = self._snippets()
-            batch = {name: column[rows].to(self.device) for name, column in columns.items()}
+            batch = self._on_device({name: column[rows] for name, column in columns.items()})
             yield self.network.learn(observation_of(batch, "arrival"), snippet.to(self.device), pairs)
 
     def _snippets(self) -> tuple[Tensor, Tensor, int]:
@@ -186,9 +186,6 @@ class TREXRewardModel(ExpertRewardModel):
             means = torch.stack([part.mean() for part in trajectories])
             self.network.zero.copy_(means[worst].mean())
             self.network.scale.copy_(rewards.std(correction=0).clamp(min=1e-6))
-
-    def _on_device(self, columns: Columns) -> Columns:
-        return {name: column.to(self.device) for name, column in columns.items()}
 
     def _check_ready(self) -> None:
         if not self.updates:

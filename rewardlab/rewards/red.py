@@ -87,18 +87,15 @@ class REDRewardModel(ExpertRewardModel):
             return
         super().train()
         with torch.no_grad():
-            sigma = self.sigma or -math.log(_MEDIAN_REWARD) / max(float(self._errors(self.expert).median()), 1e-12)
+            expert = Rows(self._on_device(self.expert.columns), self.expert.shape)
+            errors = torch.cat([self.network(chunk.columns) for chunk in self._chunks(expert)])
+            sigma = self.sigma or -math.log(_MEDIAN_REWARD) / max(float(errors.median()), 1e-12)
         self.network.sigma.fill_(sigma)
         self.log("sigma", sigma)
 
     def _check_ready(self) -> None:
         if not self.updates:
             raise DataError("reward model 'red' has not been fitted: call load_expert_data and train first")
-
-    def _errors(self, rows: Rows) -> Tensor:
-        size = 1024
-        starts = range(0, len(rows), size)
-        return torch.cat([self.network(rows.part(start, start + size).columns) for start in starts])
 
     def _score(self, rows: Rows) -> Tensor:
         return torch.exp(-self.network.sigma * self.network(rows.columns))

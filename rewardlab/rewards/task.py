@@ -71,16 +71,16 @@ class Task:
         return self.action if isinstance(self.action, int) else math.prod(self.action)
 
     def action_vectors(self, action: Tensor) -> Tensor:
-        """Actions as floats [B, action_width]: one-hot if they are discrete."""
+        """What `read_action` gave, as floats [B, action_width]: one-hot if actions are discrete."""
         if not self.discrete:
-            return action.flatten(1).float()
+            return action
         try:
             return functional.one_hot(action, self.action_width).float()
         except RuntimeError as error:
             raise self._outside(action) from error
 
     def read_action(self, action: Tensor) -> Tensor:
-        """Actions [B, ...] as int64 [B] or float32 [B, ...]; a DataError if they are of the other kind."""
+        """Actions [B, ...] as int64 [B] or float32 [B, action_width]; a DataError if they are of the other kind."""
         integers = not (action.is_floating_point() or action.dtype == torch.bool)
         width = math.prod(action.shape[1:])
         if integers != self.discrete or width != (1 if self.discrete else self.action_width):
@@ -88,7 +88,7 @@ class Task:
                 f"'action' is {str(action.dtype).removeprefix('torch.')} {list(action.shape)}; the reward model was "
                 f"built for {self.describe_action()}"
             )
-        return action.reshape(-1).long() if self.discrete else action.float()
+        return action.reshape(-1).long() if self.discrete else action.float().reshape(len(action), width)
 
     def check_action_range(self, action: Tensor) -> None:
         if self.discrete:
@@ -96,11 +96,11 @@ class Task:
                 raise self._outside(action)
         elif self.bounds is not None:
             low, high = self.bounds
-            beyond = (action.flatten(1) < low - _ROUNDING) | (action.flatten(1) > high + _ROUNDING)
+            beyond = (action.cpu() < low - _ROUNDING) | (action.cpu() > high + _ROUNDING)
             if beyond.any():
                 row, column = beyond.nonzero()[0].tolist()
                 raise DataError(
-                    f"'action' is {float(action.flatten(1)[row, column]):g} at row {row}, number {column}; expected "
+                    f"'action' is {float(action[row, column]):g} at row {row}, number {column}; expected "
                     f"{float(low[column]):g} to {float(high[column]):g}"
                 )
 

@@ -22,7 +22,6 @@ from rewardlab.rewards.experts import expert_transitions, source_name
 from rewardlab.rewards.task import ActionShape, ObsShape, Task
 from rewardlab.rewards.transitions import Columns, Rows, read_rows
 
-# Rows scored at once: convolutions over a whole rollout of images would need gigabytes.
 _CHUNK, _IMAGE_CHUNK = 65_536, 256
 
 
@@ -147,9 +146,10 @@ class TransitionRewardModel(BaseRewardModel):
 
     def _read(self, data: Any) -> Rows:
         rows = read_rows(data, self.task, self._columns_needed(), self._columns_used())
-        if self.device.type == "cpu":
-            return rows
-        return Rows({name: column.to(self.device) for name, column in rows.columns.items()}, rows.shape)
+        return Rows(self._on_device(rows.columns), rows.shape)
+
+    def _on_device(self, columns: Columns) -> Columns:
+        return {name: column.to(self.device) for name, column in columns.items()}
 
     @torch.no_grad()
     def estimate(self, data: Any) -> Any:
@@ -158,10 +158,15 @@ class TransitionRewardModel(BaseRewardModel):
         return with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
 
     def _score_in_chunks(self, rows: Rows) -> Tensor:
+        chunks = [self._score(chunk) for chunk in self._chunks(rows)]
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+
+    def _chunks(self, rows: Rows) -> list[Rows]:
+        """At least one. Convolutions over a whole rollout of images would need gigabytes."""
         size = _IMAGE_CHUNK if self.task.has_images else _CHUNK
         if len(rows) <= size:
-            return self._score(rows)
-        return torch.cat([self._score(rows.part(start, start + size)) for start in range(0, len(rows), size)])
+            return [rows]
+        return [rows.part(start, start + size) for start in range(0, len(rows), size)]
 
     def _check_ready(self) -> None:
         """Raise if a reward would come from weights that have learned nothing."""
@@ -184,7 +189,7 @@ class TransitionRewardModel(BaseRewardModel):
 
     def _batches(self, columns: Columns) -> Iterator[Columns]:
         for batch in random_batches(columns, self.update_per_collect, self.batch_size, self._generator):
-            yield {name: column.to(self.device) for name, column in batch.items()}
+            yield self._on_device(batch)
 
     def _collected(self) -> Columns:
         if not len(self._data):
@@ -275,7 +280,7 @@ class ExpertRewardModel(TransitionRewardModel):
             raise DataError(f"{name}: {error}") from error
         self._expert = rows
         self._expert_data = None
-        self._learn_expert(rows)
+        self._learn_expert(Rows(self._on_device(rows.columns), rows.shape))
 
     def _learn_expert(self, rows: Rows) -> None:
         """Fit what is fitted to the expert at once, such as statistics."""

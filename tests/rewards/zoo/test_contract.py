@@ -1,13 +1,17 @@
 """What every registered reward model promises, whatever it computes."""
 
 import builtins
+import copy
 import io
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
+from tensordict import TensorDict
 from zoo_toys import (
     ALL_MODELS,
     CLASSIFIERS,
@@ -18,15 +22,18 @@ from zoo_toys import (
     as_list,
     data_for,
     feed,
+    make_rollout,
     new,
+    ranked_trajectories,
     spaces_of,
     trained,
 )
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.rewards import BaseRewardModel, load_reward_model
+from rewardlab.rewards import BaseRewardModel, create_reward_model, load_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
 from rewardlab.rewards.transition_model import TransitionRewardModel
+from rewardlab.rewards.transitions import Rows
 
 
 def snapshot(model: BaseRewardModel) -> dict[str, Any]:
@@ -190,8 +197,6 @@ def test_estimating_before_learning_is_an_error(name: str) -> None:
 def test_expert_data_before_the_task_is_known_is_kept_for_later(name: str) -> None:
     early, late = new(name), new(name)
     if name in EXPERT_MODELS:
-        from zoo_toys import make_rollout, ranked_trajectories
-
         expert = ranked_trajectories() if name in ("trex", "drex") else make_rollout(1, expert=True)
         early.load_expert_data(expert)
         early.bind(*spaces_of())
@@ -238,8 +243,6 @@ def test_nan_and_foreign_shapes_are_named(name: str) -> None:
 
 
 def test_bind_refuses_another_task_and_unknown_spaces() -> None:
-    from gymnasium import spaces
-
     model = trained("gail")
     with pytest.raises(ConfigError, match="was built for observations"):
         model.bind(*spaces_of(discrete=False))
@@ -284,10 +287,33 @@ def test_a_nan_loss_stops_and_keeps_the_weights() -> None:
 
 
 def test_a_rollout_and_the_same_rows_flat_are_cut_into_the_same_episodes() -> None:
-    from rewardlab.rewards.transitions import Rows
-
     ends = torch.tensor([[0, 1], [1, 0], [0, 0]], dtype=torch.bool)
     episodes = Rows({"terminated": ends.flatten()}, (3, 2)).episodes()
     assert [rows.tolist() for rows in episodes] == [[0, 2], [4], [1], [3, 5]]
     flat = Rows({"truncated": torch.tensor([False, True, False])}, (3,)).episodes()
     assert [rows.tolist() for rows in flat] == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("name", ALL_MODELS)
+def test_a_model_can_be_copied_and_sent_to_another_process(name: str) -> None:
+    model, data = trained(name), data_for(name)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other.estimate(data)["reward"], model.estimate(data)["reward"])
+
+
+def test_a_continuous_action_of_one_number_needs_no_axis() -> None:
+    model = new("red", obs_shape=1, action_shape=[1], update_per_collect=2)
+    data = {"observation": torch.randn(5, 1), "action": torch.randn(5, 1)}
+    model.load_expert_data(data)
+    model.train()
+    batch = TensorDict(data, [5])
+    expected = model.estimate(batch)["reward"]
+    batch["action"] = batch["action"].squeeze(1)
+    assert torch.equal(model.estimate(batch)["reward"], expected)
+
+
+def test_unknown_types_and_keys_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"unknown reward model 'trexx'\. Did you mean 'trex'"):
+        create_reward_model({"type": "trexx"})
+    with pytest.raises(ConfigError, match=r"key of reward model 'rnd' 'obs_nrom'\. Did you mean 'obs_norm'"):
+        create_reward_model({"type": "rnd", "obs_nrom": True})

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 from zoo_toys import data_for, make_rollout, new, observed, spaces_of, trained
 
 from rewardlab.errors import ConfigError
@@ -22,8 +23,6 @@ def test_rnd_rewards_unseen_states_more_than_visited_ones(view: Any) -> None:
     model.collect_data({"observation": observed(places(-1.0)["observation"], view)})
     model.collect_data({"observation": observed(places(-1.5)["observation"], view)})
     model.train()
-    from tensordict import TensorDict
-
     seen, new_ones = (model.intrinsic(TensorDict({"observation": o}, [60])).mean() for o in (visited, unseen))
     assert new_ones > 3 * seen
 

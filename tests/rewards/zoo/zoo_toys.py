@@ -105,7 +105,8 @@ def ranked_trajectories(view: View = "state") -> list[TensorDict]:
 
 def new(name: str, **settings: Any) -> BaseRewardModel:
     if name in CLASSIFIERS:
-        return small_binary() if name == "binary_classifier" else small_resnet()
+        build = small_binary if name == "binary_classifier" else small_resnet
+        return build(update_per_collect=2)
     if name == "her":
         return create_reward_model({"type": name, **settings})
     small = {"hidden_size_list": [16, 16]} if name not in ("pwil", "pdeil") else {}
