@@ -106,12 +106,17 @@ class ObservationNetwork(nn.Module):
 
     def forward(self, observation: Parts, extra: Tensor | None = None) -> Tensor:
         """`observation` holds floats, as `ObservationNorm` gives them."""
+        return self.answer(self.convolved(observation), extra)
+
+    def convolved(self, observation: Parts) -> Tensor:
+        """What the perceptron sees of an observation; to ask for several `extra` without convolving again."""
         parts = [observation[name].flatten(1) for name in self.vectors]
         for convolve, (name, shape) in zip(self.convolutions, self.image_shapes.items(), strict=True):
             parts.append(convolve(channels_first(observation[name], shape)))
-        if extra is not None:
-            parts.append(extra)
-        return self.perceptron(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def answer(self, convolved: Tensor, extra: Tensor | None = None) -> Tensor:
+        return self.perceptron(convolved if extra is None else torch.cat([convolved, extra], dim=1))
 
 
 def _convolutions(channels: int) -> nn.Sequential:

@@ -20,13 +20,12 @@ from rewardlab.rewards.transitions import Columns, Rows, observation_of
 
 _FORMS = ("centered", "logit", "neg_log")
 _LARGEST = 10.0  # a discriminator that is certain must not drown everything else
-_BASELINE_ROWS = 4096
+_JUDGED_ROWS = 4096
+_REFERENCES = 8  # continuous actions that an action is compared with
 
 
 class StateActionNetwork(nn.Module):
     """A number for each (observation, action); vectors are standardised as the expert's are."""
-
-    baseline: Tensor
 
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, *, last_bias: bool = True) -> None:
         super().__init__()
@@ -35,8 +34,6 @@ class StateActionNetwork(nn.Module):
         self.network = ObservationNetwork(
             task.observation, hidden_size_list, outputs=1, extra=task.action_width, last_bias=last_bias
         )
-        # What the policy's transitions get on average.
-        self.register_buffer("baseline", torch.zeros(()))
 
     def forward(self, columns: Columns) -> Tensor:
         observation = self.norm(observation_of(columns, "observation"))
@@ -44,6 +41,10 @@ class StateActionNetwork(nn.Module):
 
     @abstractmethod
     def learn(self, expert: Columns, policy: Columns) -> Tensor: ...
+
+    @abstractmethod
+    def refer_to(self, policy: Columns, values: Tensor) -> None:
+        """Take what rewards are relative to from rows of the policy and the network's answers for them."""
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -69,17 +70,18 @@ class AdversarialRewardModel(ExpertRewardModel):
         """Make `update_per_collect` updates, each on as many random rows of the expert as of the policy."""
         super().train()
         with torch.no_grad():
-            (policy,) = random_batches(self._collected(), 1, _BASELINE_ROWS, self._generator)
-            (expert,) = random_batches(self.expert.columns, 1, _BASELINE_ROWS, self._generator)
-            policy_value, expert_value = (self._mean_value(columns) for columns in (policy, expert))
-        self.network.baseline.copy_(policy_value)
-        self.log("policy_value", policy_value)
-        self.log("expert_value", expert_value)
+            policy, policy_values = self._judged(self._collected())
+            _, expert_values = self._judged(self.expert.columns)
+            self.network.refer_to(policy, policy_values)
+        self.log("policy_value", policy_values.mean())
+        self.log("expert_value", expert_values.mean())
 
-    def _mean_value(self, columns: Columns) -> Tensor:
-        rows = Rows(self._on_device(columns), (len(columns["action"]),))
+    def _judged(self, columns: Columns) -> tuple[Columns, Tensor]:
+        """Random rows, and the network's answers for them."""
+        (chosen,) = random_batches(columns, 1, _JUDGED_ROWS, self._generator)
+        rows = Rows(self._on_device(chosen), (len(chosen["action"]),))
         values = torch.cat([self.network(chunk.columns) for chunk in self._chunks(rows)])
-        return values.clamp(-_LARGEST, _LARGEST).mean()
+        return rows.columns, values.clamp(-_LARGEST, _LARGEST)
 
     def _check_ready(self) -> None:
         if not self.updates:
@@ -91,10 +93,32 @@ class AdversarialRewardModel(ExpertRewardModel):
 class Discriminator(StateActionNetwork):
     """The logit of "this is the expert's": of (s, a), or shaped by a potential of s and s'."""
 
+    reference: Tensor
+
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, shaping: float | None) -> None:
         super().__init__(task, hidden_size_list, obs_norm)
         self.discount = shaping
         self.potential = None if shaping is None else ObservationNetwork(task.observation, hidden_size_list, outputs=1)
+        everything = torch.eye(task.action_width)
+        self.register_buffer("reference", everything if task.discrete else torch.zeros(_REFERENCES, task.action_width))
+
+    def refer_to(self, policy: Columns, values: Tensor) -> None:
+        if not self.task.discrete:
+            rows = torch.arange(_REFERENCES) * len(values) // _REFERENCES  # of rows in random order
+            self.reference.copy_(policy["action"][rows])
+
+    def advantage(self, columns: Columns) -> Tensor:
+        """The logit of the action taken, over the mean of the reference actions' in the same state."""
+        seen = self.network.convolved(self.norm(observation_of(columns, "observation")))
+        others = torch.stack([self._logit(seen, action.expand(len(seen), -1)) for action in self.reference])
+        if self.task.discrete:
+            taken = others.gather(0, columns["action"][None]).squeeze(0)
+        else:
+            taken = self._logit(seen, columns["action"])
+        return taken - others.mean(0)
+
+    def _logit(self, seen: Tensor, action: Tensor) -> Tensor:
+        return self.network.answer(seen, action).squeeze(1).clamp(-_LARGEST, _LARGEST)
 
     def forward(self, columns: Columns) -> Tensor:
         logit = super().forward(columns)
@@ -120,14 +144,15 @@ class GAILRewardModel(AdversarialRewardModel):
 
         D(s, a)  = sigmoid(f(s, a)), the probability that a transition is the expert's
         loss     = -E_expert[log D] - E_policy[log(1 - D)]
-        centered = f - E_policy[f]   logit = f = log D - log(1 - D)   neg_log = -log(1 - D)
+        centered = f(s, a) - mean of f(s, .)     logit = f = log D - log(1 - D)     neg_log = -log(1 - D)
 
     Use it with an on-policy learner and a few expert episodes. `neg_log` (the common form, and DI-engine's) is
-    positive, so a long episode wins whatever the agent does in it; `logit` may be negative throughout, so that a
-    short one wins. `centered` is zero on average for the policy of the moment: only being more like the expert than
-    usual pays. `airl_shaping` adds the potential of AIRL (Fu et al. 2018), f = g(s, a) + discount * h(s') - h(s),
-    with h = 0 after the end; the policy's log-probability is not subtracted, since it is not known for the expert's
-    actions.
+    positive, so a long episode wins whatever the agent does in it: on CartPole even if every action of the expert is
+    flipped. `logit` is negative while the policy is bad, so that ending early wins. `centered` compares the action with
+    others in the same state (all discrete ones, or some of the policy's continuous ones): being alive or somewhere pays
+    nothing, only acting like the expert does. `airl_shaping` adds the potential of AIRL (Fu et al. 2018) to the discriminator,
+    f = g(s, a) + discount * h(s') - h(s), with h = 0 after the end; it cancels in `centered`, which leaves g. The
+    policy's log-probability is not subtracted, since it is not known for the expert's actions.
     """
 
     reward_form: Literal["centered", "logit", "neg_log"] = "centered"
@@ -156,14 +181,23 @@ class GAILRewardModel(AdversarialRewardModel):
         return ("terminated",) if self.airl_shaping else ()
 
     def _score(self, rows: Rows) -> Tensor:
+        if self.reward_form == "centered":
+            return self.network.advantage(rows.columns)
         logit = self.network(rows.columns).clamp(-_LARGEST, _LARGEST)
-        if self.reward_form == "neg_log":
-            return functional.softplus(logit)
-        return logit if self.reward_form == "logit" else logit - self.network.baseline
+        return logit if self.reward_form == "logit" else functional.softplus(logit)
 
 
 class CostNetwork(StateActionNetwork):
     """Minus the cost of a transition."""
+
+    baseline: Tensor
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+        super().__init__(task, hidden_size_list, obs_norm, last_bias=False)
+        self.register_buffer("baseline", torch.zeros(()))
+
+    def refer_to(self, policy: Columns, values: Tensor) -> None:
+        self.baseline.copy_(values.mean())
 
     def learn(self, expert: Columns, policy: Columns) -> Tensor:
         """Maximum entropy: the expert's rewards against the log of the partition function, by importance sampling."""
@@ -190,7 +224,7 @@ class GuidedCostRewardModel(AdversarialRewardModel):
     optional: ClassVar[tuple[str, ...]] = ("log_prob",)
 
     def _build(self, task: Task) -> None:
-        self.cost = CostNetwork(task, self.hidden_size_list, self.obs_norm, last_bias=False)
+        self.cost = CostNetwork(task, self.hidden_size_list, self.obs_norm)
 
     @property
     def network(self) -> CostNetwork:
