@@ -72,15 +72,10 @@ class Task:
 
     def action_vectors(self, action: Tensor) -> Tensor:
         """What `read_action` gave, as floats [B, action_width]: one-hot if actions are discrete."""
-        if not self.discrete:
-            return action
-        try:
-            return functional.one_hot(action, self.action_width).float()
-        except RuntimeError as error:
-            raise self._outside(action) from error
+        return functional.one_hot(action, self.action_width).float() if self.discrete else action
 
     def read_action(self, action: Tensor) -> Tensor:
-        """Actions [B, ...] as int64 [B] or float32 [B, action_width]; a DataError if they are of the other kind."""
+        """Actions [B, ...] as int64 [B] or float32 [B, action_width]; a DataError if they cannot be these."""
         integers = not (action.is_floating_point() or action.dtype == torch.bool)
         width = math.prod(action.shape[1:])
         if integers != self.discrete or width != (1 if self.discrete else self.action_width):
@@ -88,13 +83,16 @@ class Task:
                 f"'action' is {str(action.dtype).removeprefix('torch.')} {list(action.shape)}; the reward model was "
                 f"built for {self.describe_action()}"
             )
-        return action.reshape(-1).long() if self.discrete else action.float().reshape(len(action), width)
+        if not self.discrete:
+            return action.float().reshape(len(action), width)
+        if len(action) and not 0 <= int(action.min()) <= int(action.max()) < self.action_width:
+            found = f"{int(action.min())} to {int(action.max())}"
+            raise DataError(f"'action' is {found}; expected 0 to {self.action_width - 1}")
+        return action.reshape(-1).long()
 
-    def check_action_range(self, action: Tensor) -> None:
-        if self.discrete:
-            if len(action) and not 0 <= int(action.min()) <= int(action.max()) < self.action_width:
-                raise self._outside(action)
-        elif self.bounds is not None:
+    def check_bounds(self, action: Tensor) -> None:
+        """Raise unless continuous actions are within the action space; an expert's should be."""
+        if self.bounds is not None:
             low, high = self.bounds
             beyond = (action.cpu() < low - _ROUNDING) | (action.cpu() > high + _ROUNDING)
             if beyond.any():
@@ -103,10 +101,6 @@ class Task:
                     f"'action' is {float(action[row, column]):g} at row {row}, number {column}; expected "
                     f"{float(low[column]):g} to {float(high[column]):g}"
                 )
-
-    def _outside(self, action: Tensor) -> DataError:
-        found = f"{int(action.min())} to {int(action.max())}"
-        return DataError(f"'action' is {found}; expected 0 to {self.action_width - 1}")
 
     def describe_action(self) -> str:
         if self.discrete:

@@ -174,8 +174,6 @@ class TransitionRewardModel(BaseRewardModel):
     def collect_data(self, data: Any) -> None:
         rows = self._read(data)
         rows.check_finite()
-        if "action" in rows.columns:
-            self.task.check_action_range(rows.columns["action"])
         if len(rows):
             self._data.add(rows.columns)
             self._learn_statistics(rows)
@@ -275,7 +273,7 @@ class ExpertRewardModel(TransitionRewardModel):
         try:
             rows = read_rows(transitions, self.task, self._columns_needed(), ("terminated", "truncated"))
             rows.check_finite()
-            self.task.check_action_range(rows.columns["action"])
+            self.task.check_bounds(rows.columns["action"])
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
         self._expert = rows

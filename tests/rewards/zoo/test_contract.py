@@ -171,6 +171,10 @@ def test_continuous_actions(name: str) -> None:
 def test_actions_of_the_other_kind_are_an_error(name: str) -> None:
     with pytest.raises(DataError, match=r"'action' is float32 \[\d+, 2\]; .* built for 2 discrete actions"):
         trained(name).estimate(data_for(name, discrete=False))
+    third = data_for(name)
+    third["action"][0, 0] = 2
+    with pytest.raises(DataError, match="'action' is 0 to 2; expected 0 to 1"):
+        trained(name).estimate(third)
     with pytest.raises(DataError, match=r"'action' is int64 \[\d+\]; .* built for continuous actions of shape \[2\]"):
         trained(name, discrete=False).estimate(data_for(name))
 
