@@ -150,9 +150,9 @@ class GAILRewardModel(AdversarialRewardModel):
     positive, so a long episode wins whatever the agent does in it: on CartPole even if every action of the expert is
     flipped. `logit` is negative while the policy is bad, so that ending early wins. `centered` (ours) compares the
     action with others in the same state (all discrete ones, or some of the policy's continuous ones): being alive or
-    somewhere pays nothing, only acting like the expert does. `airl_shaping` adds the potential of AIRL (Fu et al. 2018) to the
-    discriminator, f = g(s, a) + discount * h(s') - h(s), with h = 0 after the end; it cancels in `centered`, which
-    leaves g. The policy's log-probability is not subtracted, since it is not known for the expert's actions.
+    somewhere pays nothing, only acting like the expert does. `airl_shaping` adds the potential of AIRL (Fu et al. 2018)
+    to the discriminator, f = g(s, a) + discount * h(s') - h(s), with h = 0 after the end; it cancels in `centered`,
+    which leaves g. The policy's log-probability is not subtracted, since it is not known for the expert's actions.
     """
 
     reward_form: Literal["centered", "logit", "neg_log"] = "centered"
