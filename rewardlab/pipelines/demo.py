@@ -12,6 +12,7 @@ from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.data import draw_contact_sheet
 from rewardlab.pipelines import collect, train_policy, train_reward
 from rewardlab.pipelines.evaluate import evaluate
+from rewardlab.pipelines.trained_policy import latest_checkpoint
 from rewardlab.rewards.audit import Alarm
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.training.policy_report import Comparison, read_history, write_policy_report

@@ -1,11 +1,22 @@
 """Reward models, their checkpoints, and the manager that turns their estimates into rewards."""
 
+from rewardlab.rewards.adversarial import GAILRewardModel, GuidedCostRewardModel
 from rewardlab.rewards.audit import Alarm, Audit, AuditResult
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
 from rewardlab.rewards.classifier import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter
+from rewardlab.rewards.experts import expert_trajectories, expert_transitions
+from rewardlab.rewards.hindsight import HERRewardModel
+from rewardlab.rewards.icm import ICMRewardModel
 from rewardlab.rewards.loading import create_reward_model, load_reward_model
 from rewardlab.rewards.manager import RewardManager, combine_rewards, map_probability
+from rewardlab.rewards.ngu import NGURewardModel
+from rewardlab.rewards.noise_rollouts import collect_noise_rollouts
+from rewardlab.rewards.novelty import RNDRewardModel
+from rewardlab.rewards.pdeil import PDEILRewardModel
+from rewardlab.rewards.preference import DREXRewardModel, TREXRewardModel, in_order
+from rewardlab.rewards.pwil import PWILRewardModel
+from rewardlab.rewards.red import REDRewardModel
 from rewardlab.rewards.score_histogram import ScoreHistogram
 
 __all__ = [
@@ -14,13 +25,28 @@ __all__ = [
     "AuditResult",
     "BaseRewardModel",
     "BinaryRewardClassifier",
+    "DREXRewardModel",
     "DebugImageWriter",
+    "GAILRewardModel",
+    "GuidedCostRewardModel",
+    "HERRewardModel",
+    "ICMRewardModel",
+    "NGURewardModel",
+    "PDEILRewardModel",
+    "PWILRewardModel",
+    "REDRewardModel",
+    "RNDRewardModel",
     "ResNetRewardModel",
     "RewardManager",
     "ScoreHistogram",
     "SuccessClassifier",
+    "TREXRewardModel",
+    "collect_noise_rollouts",
     "combine_rewards",
     "create_reward_model",
+    "expert_trajectories",
+    "expert_transitions",
+    "in_order",
     "load_reward_model",
     "map_probability",
     "register_reward_model",

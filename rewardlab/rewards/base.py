@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import torch
+from gymnasium import Space
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
@@ -33,6 +34,10 @@ class BaseRewardModel(ABC):
     """Estimates rewards. `collect_data`, `train` and `clear_data` are called in turn while a policy trains.
 
     Data is a TensorDict batch or a list of dictionaries. Constructors build and read no files.
+
+    A model whose networks depend on the task learns its shapes from `bind`, which a pipeline calls once with the spaces
+    of its environments. Without an environment, the config says the same as `obs_shape` and `action_shape`; checkpoints
+    do too.
     """
 
     model_type: ClassVar[str] = ""  # the name it is registered by
@@ -65,6 +70,13 @@ class BaseRewardModel(ABC):
     def load_expert_data(self, data: Any) -> None:
         """Take data of an expert, for models that learn from one. `clear_data` does not forget it."""
         raise ConfigError(f"reward model '{self.model_type}' does not learn from expert data")
+
+    def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
+        """Build what depends on the task. The spaces are of one environment (`single_observation_space` ...).
+
+        Does nothing for models that know what they look at, such as classifiers.
+        """
+        return self
 
     def time_to_clear(self, iter: int) -> bool:
         return iter % self.clear_buffer_per_iters == 0
@@ -155,14 +167,22 @@ def with_rewards(data: T, rewards: Tensor) -> T:
             rewards = rewards.reshape(original.shape)
         copy["reward"] = rewards.to(data.device or rewards.device)
         return copy
-    return [_item_with_reward(item, reward) for item, reward in zip(data, rewards, strict=True)]  # type: ignore[return-value]
+    return _items_with_rewards(data, rewards)  # type: ignore[return-value]
 
 
-def _item_with_reward(item: Mapping[str, Any], reward: Tensor) -> dict[str, Any]:
-    copy = dict(item)
-    if "reward" not in item:
-        return {**copy, "reward": reward}
-    original = item["reward"]
-    copy.setdefault("env_reward", original.clone() if isinstance(original, Tensor) else original)
-    copy["reward"] = reward.reshape(original.shape) if isinstance(original, Tensor) else float(reward)
-    return copy
+def _items_with_rewards(data: Sequence[Mapping[str, Any]], rewards: Tensor) -> list[dict[str, Any]]:
+    originals: Sequence[Any] = [item.get("reward") for item in data]
+    new: Sequence[Any]
+    if data and all(isinstance(original, Tensor) for original in originals):
+        # All at once: copying tensors of one number each would take longer than any network.
+        new = rewards.reshape(len(data), *originals[0].shape).unbind()
+        originals = torch.stack(list(originals)).unbind()
+    else:
+        new = [reward if old is None else float(reward) for reward, old in zip(rewards, originals, strict=True)]
+    copies = []
+    for item, reward, original in zip(data, new, originals, strict=True):
+        copy = {**item, "reward": reward}
+        if original is not None:
+            copy.setdefault("env_reward", original)
+        copies.append(copy)
+    return copies

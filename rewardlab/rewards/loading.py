@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.weights import check_weights
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
 from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
@@ -58,8 +57,8 @@ def create_reward_model(
 
 def load_reward_model(
     path: str | Path | None, *, overrides: Any = None, device: str | torch.device = "cpu"
-) -> SuccessClassifier:
-    """Load a success classifier from a checkpoint directory, a bare .safetensors or a training script's .pt.
+) -> BaseRewardModel:
+    """Load any reward model from a checkpoint directory; a success classifier also from a bare .safetensors or a .pt.
 
     `overrides` (a RewardModelConfig or a mapping) describes weights that do not describe themselves. A key that
     disagrees with the checkpoint is an error, except those that change no score.
@@ -76,14 +75,14 @@ def load_reward_model(
     if config["model_type"] not in REWARD_MODELS:
         raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
     cls = REWARD_MODELS[config["model_type"]]
-    if not issubclass(cls, SuccessClassifier):
-        raise DataError(f"{path}: holds a '{config['model_type']}', expected a success classifier")
     model = _build(cls, _agreed(cls, config, given, stored), stored)
-    check_weights(model.network.state_dict(), stored.weights, stored.source)
-    model.load_state_dict(stored.weights)
-    _take_facts(model, config, stored)
-    model.to(device)
-    return model
+    try:
+        model.load_state_dict(stored.weights)
+    except DataError as error:
+        raise DataError(f"{stored.source}: {str(error).removeprefix('state_dict: ')}") from error
+    if isinstance(model, SuccessClassifier):
+        _take_facts(model, config, stored)
+    return model.to(device)
 
 
 def _given(cfg: Any) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def _arguments(cls: type) -> set[str]:
 
 
 def _agreed(
-    cls: type[SuccessClassifier], config: Mapping[str, Any], given: Mapping[str, Any], stored: StoredModel
+    cls: type[BaseRewardModel], config: Mapping[str, Any], given: Mapping[str, Any], stored: StoredModel
 ) -> dict[str, Any]:
     """The stored architecture, after comparing it with what a config says about it."""
     architecture = dict(config["architecture"])
@@ -156,7 +155,7 @@ def _settle_use_pretrain(architecture: dict[str, Any], given: Mapping[str, Any],
         )
 
 
-def _build(cls: type[SuccessClassifier], architecture: Mapping[str, Any], stored: StoredModel) -> SuccessClassifier:
+def _build(cls: type[BaseRewardModel], architecture: Mapping[str, Any], stored: StoredModel) -> BaseRewardModel:
     unknown = sorted(set(architecture) - _arguments(cls))
     if unknown:
         sentence = unknown_name(f"key of reward model '{cls.model_type}'", unknown[0], _arguments(cls))

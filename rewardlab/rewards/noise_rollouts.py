@@ -1,0 +1,106 @@
+"""Rollouts of a policy into whose actions more and more random ones are mixed, for D-REX."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from tensordict import TensorDict
+
+from rewardlab.data.images import to_numpy
+from rewardlab.errors import ConfigError
+from rewardlab.rewards.transitions import Rows
+
+
+def collect_noise_rollouts(
+    policy: Callable[[Any], Any],
+    env: VectorEnv[Any, Any, Any],
+    noise_levels: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
+    episodes_per_level: int = 5,
+    seed: int = 0,
+) -> list[TensorDict]:
+    """Whole episodes with their `noise_level`: the chance that a step's action is drawn from the action space.
+
+    `policy` maps a batch of observations to a batch of actions. Every environment gives the same number of episodes
+    at each level, because the first ones to end would be the short ones; so there may be a few more than asked for.
+    """
+    if env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
+        raise ConfigError("noise rollouts need a vector environment that resets in the same step, as make_vec_env's do")
+    bad = [level for level in noise_levels if not 0 <= level <= 1]
+    if bad or not len(noise_levels):
+        raise ConfigError(f"noise_levels: found {list(noise_levels)}, expected probabilities")
+    rng = np.random.default_rng(seed)
+    env.action_space.seed(seed)
+    quota = -(-episodes_per_level // env.num_envs)
+    found: list[TensorDict] = []
+    for number, level in enumerate(noise_levels):
+        rollout = _roll(policy, env, level, quota, rng, seed + number)
+        rollout["noise_level"] = torch.full(rollout.batch_size, float(level))
+        found += _whole_episodes(rollout, quota)
+    return found
+
+
+def _roll(
+    policy: Callable[[Any], Any],
+    env: VectorEnv[Any, Any, Any],
+    level: float,
+    quota: int,
+    rng: np.random.Generator,
+    seed: int,
+) -> TensorDict:
+    """[T, N] until every environment has ended `quota` episodes."""
+    observation, _ = env.reset(seed=seed)
+    ended = np.zeros(env.num_envs, int)
+    steps = []
+    while ended.min() < quota:
+        action = np.array(to_numpy(policy(observation)))
+        noisy = rng.random(env.num_envs) < level
+        action[noisy] = to_numpy(env.action_space.sample())[noisy]
+        before = _copy(observation)
+        observation, reward, terminated, truncated, infos = env.step(action)
+        done = to_numpy(terminated) | to_numpy(truncated)
+        after = _copy(observation)
+        for i in np.flatnonzero(done).tolist():
+            _put(after, _row(infos["final_obs"], i), i)
+        columns = {
+            "observation": before,
+            "next_observation": after,
+            "action": torch.from_numpy(action),
+            "reward": torch.as_tensor(to_numpy(reward), dtype=torch.float32),
+            "terminated": torch.as_tensor(to_numpy(terminated), dtype=torch.bool),
+            "truncated": torch.as_tensor(to_numpy(truncated), dtype=torch.bool),
+        }
+        steps.append(TensorDict(columns, batch_size=[env.num_envs]))
+        ended += done
+    return TensorDict.stack(steps)
+
+
+def _whole_episodes(rollout: TensorDict, quota: int) -> list[TensorDict]:
+    flat = rollout.flatten()
+    environments = rollout.batch_size[1]
+    ends = {name: flat[name] for name in ("terminated", "truncated")}
+    kept: dict[int, list[TensorDict]] = {i: [] for i in range(environments)}
+    for rows in Rows(ends, tuple(rollout.batch_size)).episodes():
+        mine = kept[int(rows[0]) % environments]
+        if len(mine) < quota:
+            mine.append(flat[rows])
+    return [episode for mine in kept.values() for episode in mine]
+
+
+def _copy(observation: Any) -> Any:
+    if isinstance(observation, Mapping):
+        return {key: _copy(value) for key, value in observation.items()}
+    return torch.from_numpy(np.array(to_numpy(observation)))
+
+
+def _row(batch: Any, i: int) -> Any:
+    return {key: _row(value, i) for key, value in batch.items()} if isinstance(batch, Mapping) else batch[i]
+
+
+def _put(batch: Any, row: Any, i: int) -> None:
+    if isinstance(batch, Mapping):
+        for key, value in batch.items():
+            _put(value, row[key], i)
+    else:
+        batch[i] = torch.as_tensor(to_numpy(row))

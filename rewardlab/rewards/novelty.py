@@ -1,0 +1,109 @@
+"""Rewards for what is new: their common scale, and Random Network Distillation."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rewardlab.errors import ConfigError
+from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.running_stats import RunningMeanStd
+from rewardlab.registry import unknown_name
+from rewardlab.rewards.base import register_reward_model, with_rewards
+from rewardlab.rewards.task import Task
+from rewardlab.rewards.transition_model import TransitionRewardModel
+from rewardlab.rewards.transitions import Rows, find, observation_of
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class IntrinsicRewardModel(TransitionRewardModel):
+    """Base of the novelty rewards: divides them by their running root mean square and adds them to the environment's.
+
+    The statistics are over everything ever collected and change in `collect_data` alone, so a transition has one reward
+    whatever batch it is in. (RND divides by the deviation of discounted intrinsic returns, which needs rows in time
+    order; DI-engine scales by the extremes of each batch.)
+    """
+
+    intrinsic_reward_weight: float = 0.01
+    intrinsic_reward_type: Literal["add", "assign"] = "add"  # add: environment's + weight * i; assign: weight * i
+    intrinsic_reward_norm: bool = True  # divide by the running root mean square
+    hidden_size_list: Sequence[int] = (64, 64, 128)
+
+    def __post_init__(self) -> None:
+        if self.intrinsic_reward_type not in ("add", "assign"):
+            raise ConfigError(unknown_name("intrinsic_reward_type", str(self.intrinsic_reward_type), ["add", "assign"]))
+        self.reward_statistics = RunningMeanStd()
+        super().__post_init__()
+
+    def _learn_statistics(self, rows: Rows) -> None:
+        with torch.no_grad():
+            self.reward_statistics.update(self._score_in_chunks(rows))
+
+    def intrinsic(self, data: Any) -> Tensor:
+        """The novelty of each transition, scaled but not weighted, in the shape of the batch."""
+        with torch.no_grad():
+            rows = self._read(data)
+            novelty = self._score_in_chunks(rows).reshape(rows.shape)
+        if not self.intrinsic_reward_norm or self.reward_statistics.count == 0:
+            return novelty
+        square = self.reward_statistics.mean.float() ** 2 + self.reward_statistics.std**2
+        return novelty / square.sqrt()
+
+    def estimate(self, data: Any) -> Any:
+        reward = self.intrinsic_reward_weight * self.intrinsic(data)
+        said = find(data, "reward") if self.intrinsic_reward_type == "add" else None
+        if said is not None:
+            reward = reward + said.reshape(reward.shape).to(reward.device)
+        return with_rewards(data, reward.float())
+
+
+class RNDNetwork(nn.Module):
+    """How badly a trained network predicts a fixed random one."""
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+        super().__init__()
+        self.norm = ObservationNorm(task.observation, vectors=obs_norm, pixels=obs_norm)
+        self.target = ObservationNetwork(task.observation, hidden_size_list).requires_grad_(False)
+        self.predictor = ObservationNetwork(task.observation, hidden_size_list)
+
+    def forward(self, observation: Parts) -> Tensor:
+        inputs = self.norm(observation)
+        with torch.no_grad():
+            target = self.target(inputs)
+        return (self.predictor(inputs) - target).square().mean(1)
+
+    def learn(self, observation: Parts) -> Tensor:
+        return self(observation).mean()
+
+
+@register_reward_model("rnd")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class RNDRewardModel(IntrinsicRewardModel):
+    """Random Network Distillation (Burda et al. 2018): the more often a state was seen, the better its prediction.
+
+        i(s, a, s') = || predictor(s') - target(s') ||^2 / features
+
+    Use it to explore where the environment's reward is rare; it needs states and no actions. Observations are
+    standardised by running statistics and clipped at 5 deviations. Deviations: predictor and target have the same
+    layers (the paper's predictor has two more); the scale, see IntrinsicRewardModel. DI-engine judges s, not s'.
+    """
+
+    obs_norm: bool = True  # standardise observations by running statistics
+
+    needed: ClassVar[tuple[str, ...]] = ("arrival",)
+
+    def _build(self, task: Task) -> None:
+        self.network = RNDNetwork(task, self.hidden_size_list, self.obs_norm)
+
+    def _learn_statistics(self, rows: Rows) -> None:
+        self.network.norm.update(observation_of(rows.columns, "arrival"))
+        super()._learn_statistics(rows)
+
+    def _losses(self) -> Iterator[Tensor]:
+        for batch in self._batches(self._collected()):
+            yield self.network.learn(observation_of(batch, "arrival"))
+
+    def _score(self, rows: Rows) -> Tensor:
+        return self.network(observation_of(rows.columns, "arrival"))

@@ -1,0 +1,212 @@
+"""Rewards from rankings: of two trajectories, the better one must get more."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.experts import expert_trajectories, source_name
+from rewardlab.rewards.task import Task
+from rewardlab.rewards.transition_model import ExpertRewardModel
+from rewardlab.rewards.transitions import Columns, Rows, observation_of, read_rows
+
+
+def in_order(batches: Sequence[Any]) -> list[TensorDict]:
+    """The trajectories of batches that get better from one to the next, such as those of a policy's checkpoints."""
+    ranked = []
+    for rank, batch in enumerate(batches):
+        for trajectory in expert_trajectories(batch):
+            ranked.append(trajectory.clone(recurse=False).set("rank", torch.full((len(trajectory),), float(rank))))
+    return ranked
+
+
+def returns(trajectories: Sequence[TensorDict]) -> Tensor:
+    """The `rank` of each trajectory that has one, else the sum of its rewards."""
+    if all("rank" in trajectory for trajectory in trajectories):
+        return torch.stack([trajectory["rank"][0].double().reshape(()) for trajectory in trajectories])
+    if not all("reward" in trajectory for trajectory in trajectories):
+        raise DataError("trajectories are ranked by their 'reward' or by a column 'rank'; some have neither")
+    return torch.stack([trajectory["reward"].double().sum() for trajectory in trajectories])
+
+
+class PreferenceNetwork(nn.Module):
+    """The reward of a state. Snippets are compared by the sums of their rewards."""
+
+    zero: Tensor
+    scale: Tensor
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+        super().__init__()
+        self.norm = ObservationNorm(task.observation, vectors=obs_norm)
+        self.network = ObservationNetwork(task.observation, hidden_size_list, outputs=1, last_bias=False)
+        self.register_buffer("zero", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, observation: Parts) -> Tensor:
+        return self.network(self.norm(observation)).squeeze(1)
+
+    def learn(self, observation: Parts, snippet: Tensor, pairs: int) -> Tensor:
+        """Row k is of the snippet `snippet[k]`; snippets 2i and 2i+1 are a pair, of which the second is better."""
+        rewards = self(observation)
+        sums = torch.zeros(2 * pairs, device=rewards.device).index_add(0, snippet, rewards)
+        second = torch.ones(pairs, dtype=torch.int64, device=rewards.device)
+        return functional.cross_entropy(sums.view(pairs, 2), second)
+
+
+@register_reward_model("trex")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class TREXRewardModel(ExpertRewardModel):
+    """Trajectory-ranked Reward EXtrapolation (Brown et al. 2019): better than the best demonstration.
+
+        P(i < j) = exp(sum_j r(s)) / (exp(sum_i r(s)) + exp(sum_j r(s)))     sums over snippets of equal length
+
+    Use it when demonstrations can be ranked but none is optimal. `load_expert_data` takes trajectories, ranked by a
+    column `rank` (`in_order` makes it from the order of checkpoints) or by their returns; `load_preferences` takes
+    pairs that someone has compared. The first `train` fits; later ones do nothing until there is new data.
+    Preferences of equal lengths say nothing about the level of r, so zero is what the worst quarter of the
+    trajectories gets on average, and the deviation over all of them is one. Deviation: in the paper's Atari games the
+    better snippet starts later than the worse one; here starts are drawn freely.
+    """
+
+    hidden_size_list: Sequence[int] = (64, 64)
+    obs_norm: bool = True  # standardise vectors by the statistics of all trajectories
+    batch_size: int = 64  # pairs of snippets in an update
+    update_per_collect: int = 300  # in the one call of `train` that fits
+    min_snippet_length: int = 10  # steps; shorter trajectories are taken whole
+    max_snippet_length: int = 50
+
+    needed: ClassVar[tuple[str, ...]] = ("arrival",)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_snippet_length <= self.max_snippet_length:
+            raise ConfigError(
+                f"min_snippet_length: found {self.min_snippet_length}, expected 1 to max_snippet_length, which is "
+                f"{self.max_snippet_length}"
+            )
+        super().__post_init__()
+
+    def _build(self, task: Task) -> None:
+        self.network = PreferenceNetwork(task, self.hidden_size_list, self.obs_norm)
+
+    def _ranks(self, trajectories: Sequence[TensorDict]) -> Tensor:
+        return returns(trajectories)
+
+    def load_expert_data(self, data: Any) -> None:
+        """Take ranked trajectories; every pair of different rank becomes a preference."""
+        trajectories = expert_trajectories(data)
+        try:
+            ranks = self._ranks(trajectories)
+        except DataError as error:
+            raise DataError(f"{source_name(data)}: {error}") from error
+        pairs = (ranks[:, None] < ranks[None, :]).nonzero()
+        if not len(pairs):
+            raise DataError(
+                f"{source_name(data)}: {len(trajectories)} trajectories, all of rank {float(ranks[0]):g}; expected at "
+                "least two of different rank"
+            )
+        self._take_pairs(trajectories, pairs, source_name(data))
+
+    def load_preferences(self, trajectories: Any, pairs: Sequence[tuple[int, int]]) -> None:
+        """Take trajectories and comparisons of them: (number of the worse, number of the better)."""
+        found = expert_trajectories(trajectories)
+        numbers = torch.as_tensor(pairs, dtype=torch.int64)
+        if numbers.ndim != 2 or numbers.shape[1] != 2 or not len(numbers):
+            raise DataError(f"preferences have shape {list(numbers.shape)}; expected [n, 2]: (worse, better)")
+        if not 0 <= int(numbers.min()) <= int(numbers.max()) < len(found):
+            raise DataError(
+                f"preferences name the trajectories {int(numbers.min())} to {int(numbers.max())} of {len(found)}"
+            )
+        self._take_pairs(found, numbers, source_name(trajectories))
+
+    def _take_pairs(self, trajectories: list[TensorDict], pairs: Tensor, name: str) -> None:
+        self._expert_data = (name, trajectories, pairs)
+        if self._task is not None:
+            self._read_expert()
+
+    def _read_expert(self) -> None:
+        name, trajectories, self._pairs = self._expert_data
+        try:
+            parts = [read_rows(trajectory, self.task, self.needed).columns for trajectory in trajectories]
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        columns: Columns = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+        self._lengths = torch.tensor([len(trajectory) for trajectory in trajectories])
+        self._expert = Rows(columns, (int(self._lengths.sum()),))
+        self._expert_data = None
+        self.network.norm.update(observation_of(self._on_device(columns), "arrival"))
+        self.updates = 0
+
+    def collect_data(self, data: Any) -> None:
+        """Nothing: only ranked trajectories are learned from."""
+
+    def _losses(self) -> Iterator[Tensor]:
+        columns = self.expert.columns
+        for _ in range(self.update_per_collect):
+            rows, snippet, pairs = self._snippets()
+            batch = self._on_device({name: column[rows] for name, column in columns.items()})
+            yield self.network.learn(observation_of(batch, "arrival"), snippet.to(self.device), pairs)
+
+    def _snippets(self) -> tuple[Tensor, Tensor, int]:
+        """Random snippets of random pairs: the rows in all of them, the snippet of each row, the number of pairs."""
+        chosen = torch.randint(len(self._pairs), (self.batch_size,), generator=self._generator)
+        trajectory = self._pairs[chosen]
+        drawn = torch.randint(
+            self.min_snippet_length, self.max_snippet_length + 1, (self.batch_size,), generator=self._generator
+        )
+        available = self._lengths[trajectory]
+        length = torch.minimum(drawn, available.amin(1))[:, None].expand(-1, 2)
+        late = torch.rand(trajectory.shape, generator=self._generator)
+        start = (self._lengths.cumsum(0) - self._lengths)[trajectory] + (late * (available - length + 1)).long()
+        step = torch.arange(int(length.max()))
+        inside = step < length.reshape(-1, 1)
+        rows = (start.reshape(-1, 1) + step)[inside]
+        snippet = torch.arange(2 * self.batch_size).repeat_interleave(length.reshape(-1))
+        return rows, snippet, self.batch_size
+
+    def train(self) -> None:
+        """Fit to the preferences, once; again after new ones."""
+        if self.updates:
+            return
+        super().train()
+        with torch.no_grad():
+            self.network.zero.zero_()
+            self.network.scale.fill_(1)
+            rewards = self._score_in_chunks(Rows(self._on_device(self.expert.columns), self.expert.shape))
+            wins = torch.bincount(self._pairs[:, 1], minlength=len(self._lengths))
+            losses = torch.bincount(self._pairs[:, 0], minlength=len(self._lengths))
+            worst = (wins - losses).argsort()[: max(1, len(wins) // 4)]
+            trajectories = rewards.cpu().tensor_split(self._lengths.cumsum(0)[:-1].tolist())
+            means = torch.stack([part.mean() for part in trajectories])
+            self.network.zero.copy_(means[worst].mean())
+            self.network.scale.copy_(rewards.std(correction=0).clamp(min=1e-6))
+
+    def _check_ready(self) -> None:
+        if not self.updates:
+            raise DataError(f"reward model '{self.model_type}' has not been fitted: call load_expert_data and train")
+
+    def _score(self, rows: Rows) -> Tensor:
+        raw = self.network(observation_of(rows.columns, "arrival"))
+        return (raw - self.network.zero) / self.network.scale
+
+
+@register_reward_model("drex")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class DREXRewardModel(TREXRewardModel):
+    """Disturbance-based Reward EXtrapolation (Brown et al. 2019b): T-REX with rankings made by noise.
+
+    The more random actions are mixed into a policy's, the worse it does: `collect_noise_rollouts` collects such
+    trajectories, each with its `noise_level` in a column, and less noise ranks higher. Use it when there are
+    demonstrations (or a policy cloned from them) but nobody ranked anything. Cloning the policy is left to the user.
+    """
+
+    def _ranks(self, trajectories: Sequence[TensorDict]) -> Tensor:
+        if not all("noise_level" in trajectory for trajectory in trajectories):
+            raise DataError("no 'noise_level' in the trajectories, which drex ranks by; see collect_noise_rollouts")
+        return torch.stack([-trajectory["noise_level"][0].double().reshape(()) for trajectory in trajectories])

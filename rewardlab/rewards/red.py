@@ -1,0 +1,101 @@
+"""Random Expert Distillation: reward for staying where the expert was."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm
+from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.task import Task
+from rewardlab.rewards.transition_model import ExpertRewardModel
+from rewardlab.rewards.transitions import Columns, Rows, observation_of
+
+_MEDIAN_REWARD = 0.9
+
+
+class REDNetwork(nn.Module):
+    """How badly a network trained on the expert's (s, a) predicts a fixed random one."""
+
+    sigma: Tensor
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+        super().__init__()
+        self.task = task
+        self.norm = ObservationNorm(task.observation, vectors=obs_norm)
+        self.target, self.predictor = (
+            ObservationNetwork(task.observation, hidden_size_list, extra=task.action_width) for _ in range(2)
+        )
+        self.target.requires_grad_(False)
+        self.register_buffer("sigma", torch.ones(()))
+
+    def forward(self, columns: Columns) -> Tensor:
+        observation = self.norm(observation_of(columns, "observation"))
+        action = self.task.action_vectors(columns["action"])
+        with torch.no_grad():
+            target = self.target(observation, action)
+        return (self.predictor(observation, action) - target).square().mean(1)
+
+    def learn(self, columns: Columns) -> Tensor:
+        return self(columns).mean()
+
+
+@register_reward_model("red")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class REDRewardModel(ExpertRewardModel):
+    """Random Expert Distillation (Wang et al. 2019): the support of the expert, estimated once.
+
+        r(s, a) = exp(-sigma * || predictor(s, a) - target(s, a) ||^2)     in (0, 1]
+
+    Use it where adversarial training is unstable: the first `train` fits it to the expert, later ones do nothing, and
+    the reward stands still. sigma is chosen such that the expert's median transition gets 0.9 (the paper: the
+    expert's are mostly close to 1; DI-engine: a fixed 0.5). Mind that it is positive: where failing ends an episode,
+    survival alone earns a little.
+    """
+
+    hidden_size_list: Sequence[int] = (64, 64, 64)
+    obs_norm: bool = True  # standardise vectors by the expert's mean and deviation
+    update_per_collect: int = 1000  # in the one call of `train` that fits
+    sigma: float | None = None  # null = from the expert's data
+
+    def __post_init__(self) -> None:
+        if self.sigma is not None and not self.sigma > 0:
+            raise ConfigError(f"sigma: found {self.sigma!r}, expected a positive number or null")
+        super().__post_init__()
+
+    def _build(self, task: Task) -> None:
+        self.network = REDNetwork(task, self.hidden_size_list, self.obs_norm)
+
+    def _learn_expert(self, rows: Rows) -> None:
+        self.network.norm.update(observation_of(rows.columns, "observation"))
+        self.updates = 0
+
+    def collect_data(self, data: Any) -> None:
+        """Nothing: only the expert is learned from."""
+
+    def _losses(self) -> Iterator[Tensor]:
+        for batch in self._batches(self.expert.columns):
+            yield self.network.learn(batch)
+
+    def train(self) -> None:
+        """Fit to the expert, once; again after new expert data."""
+        if self.updates:
+            return
+        super().train()
+        with torch.no_grad():
+            expert = Rows(self._on_device(self.expert.columns), self.expert.shape)
+            errors = torch.cat([self.network(chunk.columns) for chunk in self._chunks(expert)])
+            sigma = self.sigma or -math.log(_MEDIAN_REWARD) / max(float(errors.median()), 1e-12)
+        self.network.sigma.fill_(sigma)
+        self.log("sigma", sigma)
+
+    def _check_ready(self) -> None:
+        if not self.updates:
+            raise DataError("reward model 'red' has not been fitted: call load_expert_data and train first")
+
+    def _score(self, rows: Rows) -> Tensor:
+        return torch.exp(-self.network.sigma * self.network(rows.columns))

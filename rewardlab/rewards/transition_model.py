@@ -1,0 +1,299 @@
+"""What the reward models over transitions share: their task, their data, the loop of `train`, their state.
+
+A model of this kind is a dataclass: its fields are the keys of its config and the arguments of its constructor.
+It gives `_build`, which makes its networks for a task, `_losses`, which yields what is minimised, and `_score`.
+"""
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, with_rewards
+from rewardlab.rewards.checkpoint import read_checkpoint
+from rewardlab.rewards.experts import expert_transitions, source_name
+from rewardlab.rewards.task import ActionShape, ObsShape, Task
+from rewardlab.rewards.transitions import Columns, Rows, read_rows
+
+_CHUNK, _IMAGE_CHUNK = 65_536, 256
+
+
+class TransitionBuffer:
+    """Columns collected in memory; the caller's tensors are copied."""
+
+    def __init__(self) -> None:
+        self._parts: list[Columns] = []
+
+    def __len__(self) -> int:
+        return sum(len(next(iter(part.values()))) for part in self._parts)
+
+    def add(self, columns: Columns) -> None:
+        if self._parts and self._parts[0].keys() != columns.keys():
+            was, now = (", ".join(sorted(part)) for part in (self._parts[0], columns))
+            raise DataError(f"transitions with the columns {now} after ones with {was}: clear_data comes between")
+        self._parts.append({name: column.detach().to("cpu", copy=True) for name, column in columns.items()})
+
+    def clear(self) -> None:
+        self._parts.clear()
+
+    @property
+    def columns(self) -> Columns:
+        if len(self._parts) > 1:
+            self._parts = [{name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}]
+        return self._parts[0] if self._parts else {}
+
+
+def random_batches(columns: Columns, count: int, size: int, generator: torch.Generator) -> Iterator[Columns]:
+    """`count` batches of random rows; all rows' number if there are fewer than `size`."""
+    rows = len(next(iter(columns.values())))
+    for chosen in torch.randint(rows, (count, min(size, rows)), generator=generator):
+        yield {name: column[chosen] for name, column in columns.items()}
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class TransitionRewardModel(BaseRewardModel):
+    """Base of the reward models that learn from, and judge, transitions."""
+
+    obs_shape: ObsShape | None = None  # null = said by `bind`; n, [height, width, 3] or {part: shape}
+    action_shape: ActionShape | None = None  # null = said by `bind`; n discrete actions, or [n] continuous numbers
+    batch_size: int = 64  # rows of an update; of all there are, if there are fewer
+    learning_rate: float = 1e-3
+    update_per_collect: int = 100  # updates in a call of `train`
+    clear_buffer_per_iters: int = 1
+    seed: int = 0
+
+    needed: ClassVar[tuple[str, ...]] = ("observation", "action")  # columns it cannot do without
+    optional: ClassVar[tuple[str, ...]] = ()  # columns it uses where they are
+
+    def __post_init__(self) -> None:
+        for key in ("batch_size", "update_per_collect", "clear_buffer_per_iters"):
+            if type(value := getattr(self, key)) is not int or value < 1:
+                raise ConfigError(f"{key}: found {value!r}, expected a positive whole number")
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate: found {self.learning_rate!r}, expected a positive number")
+        self.updates = 0
+        self.device = torch.device("cpu")
+        self._data = TransitionBuffer()
+        self._generator = torch.Generator().manual_seed(self.seed)
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._task: Task | None = None
+        if self.obs_shape is not None and (self.action_shape is not None or "action" not in self.needed):
+            self._take_task(Task.from_shapes(self.obs_shape, self.action_shape))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "tb_logger": None}  # a log file stays where it is
+
+    @abstractmethod
+    def _build(self, task: Task) -> None:
+        """Make the networks, as attributes."""
+
+    @abstractmethod
+    def _losses(self) -> Iterator[Tensor]:
+        """The loss of each update of one call of `train`."""
+
+    @abstractmethod
+    def _score(self, rows: Rows) -> Tensor:
+        """The reward of each row."""
+
+    def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
+        task = Task.from_spaces(observation_space, action_space)
+        if self._task is not None:
+            known = dataclasses.replace(self._task, action=self._task.action or task.action)
+            if known != task:
+                raise ConfigError(
+                    f"reward model '{self.model_type}' was built for observations {self._task.observation} and actions "
+                    f"{self._task.action}, the environment has {task.observation} and {task.action}"
+                )
+            self._task = task  # it knows the bounds of actions too
+            return self
+        self.obs_shape = {name: list(shape) for name, shape in task.observation.items()}
+        self.action_shape = task.action
+        self._take_task(task)
+        return self
+
+    def _take_task(self, task: Task) -> None:
+        self._task = task
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self._build(task)
+        self.to(self.device)
+
+    @property
+    def task(self) -> Task:
+        if self._task is None:
+            raise ConfigError(
+                f"reward model '{self.model_type}' does not know its task: call bind(observation_space, action_space), "
+                "or give obs_shape and action_shape"
+            )
+        return self._task
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        for module in self._modules().values():
+            yield from module.parameters()
+
+    def _columns_needed(self) -> tuple[str, ...]:
+        return self.needed
+
+    def _columns_used(self) -> tuple[str, ...]:
+        return self.optional
+
+    def _read(self, data: Any) -> Rows:
+        rows = read_rows(data, self.task, self._columns_needed(), self._columns_used())
+        return Rows(self._on_device(rows.columns), rows.shape)
+
+    def _on_device(self, columns: Columns) -> Columns:
+        return {name: column.to(self.device) for name, column in columns.items()}
+
+    @torch.no_grad()
+    def estimate(self, data: Any) -> Any:
+        rows = self._read(data)
+        self._check_ready()
+        return with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
+
+    def _score_in_chunks(self, rows: Rows) -> Tensor:
+        chunks = [self._score(chunk) for chunk in self._chunks(rows)]
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+
+    def _chunks(self, rows: Rows) -> list[Rows]:
+        """At least one. Convolutions over a whole rollout of images would need gigabytes."""
+        size = _IMAGE_CHUNK if self.task.has_images else _CHUNK
+        if len(rows) <= size:
+            return [rows]
+        return [rows.part(start, start + size) for start in range(0, len(rows), size)]
+
+    def _check_ready(self) -> None:
+        """Raise if a reward would come from weights that have learned nothing."""
+
+    def collect_data(self, data: Any) -> None:
+        rows = self._read(data)
+        rows.check_finite()
+        if len(rows):
+            self._data.add(rows.columns)
+            self._learn_statistics(rows)
+
+    def _learn_statistics(self, rows: Rows) -> None:
+        """Update running statistics with new rows."""
+
+    def clear_data(self, iter: int) -> None:
+        if self.time_to_clear(iter):
+            self._data.clear()
+
+    def _batches(self, columns: Columns) -> Iterator[Columns]:
+        for batch in random_batches(columns, self.update_per_collect, self.batch_size, self._generator):
+            yield self._on_device(batch)
+
+    def _collected(self) -> Columns:
+        if not len(self._data):
+            raise DataError(f"reward model '{self.model_type}' has no transitions to train on: call collect_data first")
+        return self._data.columns
+
+    def train(self) -> None:
+        """Make `update_per_collect` updates on random batches of what was collected."""
+        for loss in self._losses():
+            self._step(loss)
+
+    def _step(self, loss: Tensor) -> None:
+        if self._optimizer is None:
+            trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
+            self._optimizer = self._make_optimizer(trainable)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise DataError(
+                f"the loss is {value} at update {self.updates}: training stopped, the weights before it kept"
+            )
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self.log("loss", value)
+        self.updates += 1
+
+    def _make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
+
+    def log(self, name: str, value: float | Tensor) -> None:
+        if self.tb_logger is not None:
+            self.tb_logger.add_scalar(f"reward_model/{self.model_type}_{name}", float(value), self.updates)
+
+    def settings(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Networks, statistics and the number of updates; not the collected data."""
+        return {**super().state_dict(), "updates": torch.tensor(self.updates)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.task  # noqa: B018  an error if it is not known
+        super().load_state_dict(state)
+        self.updates = int(state["updates"])
+
+    def load(self, path: str | Path) -> None:
+        if self._task is None:
+            known = (read_checkpoint(Path(path)).config or {}).get("architecture", {})
+            self.obs_shape, self.action_shape = known.get("obs_shape"), known.get("action_shape")
+            if self.obs_shape is not None:
+                self._take_task(Task.from_shapes(self.obs_shape, self.action_shape))
+        super().load(path)
+
+    def to(self, device: str | torch.device) -> Self:
+        self.device = torch.device(device)
+        return super().to(device)
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class ExpertRewardModel(TransitionRewardModel):
+    """Base of the reward models that learn from an expert's transitions."""
+
+    expert_data_path: str | None = None  # read by create_reward_model; null = given to load_expert_data
+
+    def __post_init__(self) -> None:
+        self._expert_data: Any = None
+        self._expert: Rows | None = None
+        super().__post_init__()
+
+    def load_expert_data(self, data: Any) -> None:
+        """Take an expert's transitions, in any form that `rewardlab.rewards.experts` reads."""
+        self._expert_data = (source_name(data), expert_transitions(data))
+        if self._task is not None:
+            self._read_expert()
+
+    def _take_task(self, task: Task) -> None:
+        super()._take_task(task)
+        if self._expert_data is not None:
+            self._read_expert()
+
+    def _read_expert(self) -> None:
+        name, transitions = self._expert_data
+        try:
+            rows = read_rows(transitions, self.task, self._columns_needed(), ("terminated", "truncated"))
+            rows.check_finite()
+            self.task.check_bounds(rows.columns["action"])
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        self._expert = rows
+        self._expert_data = None
+        self._learn_expert(Rows(self._on_device(rows.columns), rows.shape))
+
+    def _learn_expert(self, rows: Rows) -> None:
+        """Fit what is fitted to the expert at once, such as statistics."""
+
+    @property
+    def expert(self) -> Rows:
+        if self._expert is None:
+            raise DataError(f"reward model '{self.model_type}' has no expert data: call load_expert_data first")
+        return self._expert
+
+    @classmethod
+    def from_settings(
+        cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
+    ) -> Self:
+        model = super().from_settings(settings, device, tb_logger)
+        if model.expert_data_path is not None:
+            model.load_expert_data(model.expert_data_path)
+        return model
