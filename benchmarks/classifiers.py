@@ -21,7 +21,7 @@ from rewardlab.config import load_config, text_override
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
 from rewardlab.pipelines import collect, train_reward
-from rewardlab.rewards import load_reward_model
+from rewardlab.rewards import load_success_classifier
 from rewardlab.training.fit import validation_logits
 from rewardlab.training.metrics import FrameScores, frame_figures
 
@@ -101,7 +101,7 @@ def within_budget(setting: Setting, pool: Path, place: Path) -> Path:
 
 def judged(checkpoint: Path, test: Path) -> dict[str, float | None]:
     """Figures on fresh episodes, at the stored threshold."""
-    model = load_reward_model(checkpoint)
+    model = load_success_classifier(checkpoint)
     table = tabulate(read_episodes(test))
     logits = validation_logits(model.logits, table, model.image_keys)
     scores = FrameScores(table.episode, table.time, table.label, logits, tuple(e.path.stem for e in table.episodes))
@@ -143,7 +143,7 @@ def main() -> None:
             checkpoint = train_reward.run(load_config("reward_training", overrides), console=Console(quiet=True))
             minutes = (time.perf_counter() - start) / 60
             figures = judged(checkpoint, test)
-            model = load_reward_model(checkpoint)
+            model = load_success_classifier(checkpoint)
             met = minutes < setting.minutes and all(
                 (figures[name] <= bar) if name == "fpr" else (figures[name] >= bar)  # type: ignore[operator]
                 for name, bar in BARS.items()

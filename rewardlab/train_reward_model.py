@@ -157,11 +157,11 @@ def _write(output: Path, checkpoint: Path, best: _Best) -> None:
     import torch
 
     from rewardlab.data.atomic import replace_file
-    from rewardlab.rewards import load_reward_model
+    from rewardlab.rewards import load_success_classifier
     from rewardlab.rewards.checkpoint import read_checkpoint
     from rewardlab.training.fit import validation_figures, validation_logits
 
-    stored, model, train = read_checkpoint(checkpoint), load_reward_model(checkpoint), best.fit.loader.table
+    stored, model, train = read_checkpoint(checkpoint), load_success_classifier(checkpoint), best.fit.loader.table
     figures = validation_figures(validation_logits(model.logits, train, model.image_keys), train)
     content = {
         "epoch": best.fit.progress.best_epoch,

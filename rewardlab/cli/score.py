@@ -60,11 +60,11 @@ def _score(arguments: argparse.Namespace) -> int:
     from rewardlab.data import Problem
     from rewardlab.errors import ConfigError
     from rewardlab.pipelines.score import find_inputs, score_files
-    from rewardlab.rewards import load_reward_model
+    from rewardlab.rewards import load_success_classifier
 
     if not (arguments.paths or arguments.camera):
         raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
-    model = load_reward_model(arguments.checkpoint)
+    model = load_success_classifier(arguments.checkpoint)
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
     failed = [_complain(problem) for problem in inputs.problems]

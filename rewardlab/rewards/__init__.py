@@ -8,7 +8,7 @@ from rewardlab.rewards.debug_images import DebugImageWriter
 from rewardlab.rewards.experts import expert_trajectories, expert_transitions
 from rewardlab.rewards.hindsight import HERRewardModel
 from rewardlab.rewards.icm import ICMRewardModel
-from rewardlab.rewards.loading import create_reward_model, load_reward_model
+from rewardlab.rewards.loading import create_reward_model, load_reward_model, load_success_classifier
 from rewardlab.rewards.manager import RewardManager, combine_rewards, map_probability
 from rewardlab.rewards.ngu import NGURewardModel
 from rewardlab.rewards.noise_rollouts import collect_noise_rollouts
@@ -48,6 +48,7 @@ __all__ = [
     "expert_transitions",
     "in_order",
     "load_reward_model",
+    "load_success_classifier",
     "map_probability",
     "register_reward_model",
     "with_rewards",

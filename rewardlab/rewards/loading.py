@@ -85,6 +85,14 @@ def load_reward_model(
     return model.to(device)
 
 
+def load_success_classifier(path: str | Path) -> SuccessClassifier:
+    """`load_reward_model`, for whoever scores single frames: another kind of model is an error."""
+    model = load_reward_model(path)
+    if not isinstance(model, SuccessClassifier):
+        raise DataError(f"{path}: holds a '{model.model_type}', expected a success classifier")
+    return model
+
+
 def _given(cfg: Any) -> dict[str, Any]:
     if cfg is None:
         return {}

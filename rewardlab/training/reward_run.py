@@ -18,7 +18,7 @@ from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.precision import compute_dtype
-from rewardlab.rewards import SuccessClassifier, create_reward_model, load_reward_model
+from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
 from rewardlab.training.metrics import FrameScores
@@ -201,7 +201,7 @@ def _watching(fit: Fit, console: Console, out: Path) -> Iterator[Any]:
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, measure, and store all of it with the best weights."""
-    model = load_reward_model(best)
+    model = load_success_classifier(best)
     names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in validation.episodes)
     logits = validation_logits(model.logits, validation, model.image_keys)
     scores = FrameScores(validation.episode, validation.time, validation.label, logits, names)
