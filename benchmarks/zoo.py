@@ -20,7 +20,7 @@ from rich.table import Table
 from tensordict import TensorDict
 
 from rewardlab.rewards import create_reward_model
-from rewardlab.rewards.transition_model import TransitionRewardModel
+from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
 
 BATCH, ROUNDS, UPDATES = 1024, 15, 200
 OBSERVATIONS, ACTIONS = spaces.Box(-5, 5, (4,)), spaces.Discrete(2)

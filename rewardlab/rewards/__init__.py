@@ -1,23 +1,23 @@
 """Reward models, their checkpoints, and the manager that turns their estimates into rewards."""
 
-from rewardlab.rewards.adversarial import GAILRewardModel, GuidedCostRewardModel
 from rewardlab.rewards.audit import Alarm, Audit, AuditResult
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
 from rewardlab.rewards.classifier import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter
-from rewardlab.rewards.experts import expert_trajectories, expert_transitions
-from rewardlab.rewards.hindsight import HERRewardModel
-from rewardlab.rewards.icm import ICMRewardModel
 from rewardlab.rewards.loading import create_reward_model, load_reward_model, load_success_classifier
 from rewardlab.rewards.manager import RewardManager, combine_rewards, map_probability
-from rewardlab.rewards.ngu import NGURewardModel
-from rewardlab.rewards.noise_rollouts import collect_noise_rollouts
-from rewardlab.rewards.novelty import RNDRewardModel
-from rewardlab.rewards.pdeil import PDEILRewardModel
-from rewardlab.rewards.preference import DREXRewardModel, TREXRewardModel, in_order
-from rewardlab.rewards.pwil import PWILRewardModel
-from rewardlab.rewards.red import REDRewardModel
 from rewardlab.rewards.score_histogram import ScoreHistogram
+from rewardlab.rewards.zoo.adversarial import GAILRewardModel, GuidedCostRewardModel
+from rewardlab.rewards.zoo.experts import expert_trajectories, expert_transitions
+from rewardlab.rewards.zoo.hindsight import HERRewardModel
+from rewardlab.rewards.zoo.icm import ICMRewardModel
+from rewardlab.rewards.zoo.ngu import NGURewardModel
+from rewardlab.rewards.zoo.noise_rollouts import collect_noise_rollouts
+from rewardlab.rewards.zoo.novelty import RNDRewardModel
+from rewardlab.rewards.zoo.pdeil import PDEILRewardModel
+from rewardlab.rewards.zoo.preference import DREXRewardModel, TREXRewardModel, in_order
+from rewardlab.rewards.zoo.pwil import PWILRewardModel
+from rewardlab.rewards.zoo.red import REDRewardModel
 
 __all__ = [
     "Alarm",

@@ -32,8 +32,8 @@ from zoo_toys import (
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards import BaseRewardModel, create_reward_model, load_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.transition_model import TransitionRewardModel
-from rewardlab.rewards.transitions import Rows
+from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
+from rewardlab.rewards.zoo.transitions import Rows
 
 
 def snapshot(model: BaseRewardModel) -> dict[str, Any]:

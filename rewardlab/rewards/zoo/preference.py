@@ -12,10 +12,10 @@ from torch.nn import functional
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.experts import expert_trajectories, source_name
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transition_model import ExpertRewardModel
-from rewardlab.rewards.transitions import Columns, Rows, observation_of, read_rows
+from rewardlab.rewards.zoo.experts import expert_trajectories, source_name
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of, read_rows
 
 
 def in_order(batches: Sequence[Any]) -> list[TensorDict]:

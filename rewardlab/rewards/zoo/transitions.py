@@ -20,7 +20,7 @@ from torch import Tensor
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
 from rewardlab.models.observation_network import is_image
-from rewardlab.rewards.task import Task, part_name
+from rewardlab.rewards.zoo.task import Task, part_name
 
 Columns: TypeAlias = dict[str, Tensor]
 

@@ -12,9 +12,9 @@ from rewardlab.models.observation_network import ObservationNetwork, Observation
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model, with_rewards
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transition_model import TransitionRewardModel
-from rewardlab.rewards.transitions import Rows, find, observation_of
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
+from rewardlab.rewards.zoo.transitions import Rows, find, observation_of
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)

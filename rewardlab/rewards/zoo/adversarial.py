@@ -14,9 +14,9 @@ from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transition_model import ExpertRewardModel, random_batches
-from rewardlab.rewards.transitions import Columns, Rows, observation_of
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transition_model import ExpertRewardModel, random_batches
+from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
 _FORMS = ("centered", "logit", "neg_log")
 _LARGEST = 10.0  # a discriminator that is certain must not drown everything else

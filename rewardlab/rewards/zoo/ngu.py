@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.icm import InverseDynamics
-from rewardlab.rewards.novelty import IntrinsicRewardModel, RNDNetwork
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transitions import Columns, Rows, observation_of
+from rewardlab.rewards.zoo.icm import InverseDynamics
+from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel, RNDNetwork
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
 # The constants of the paper's table 6.
 _CLUSTER_DISTANCE = 0.008
@@ -49,7 +49,7 @@ class NGURewardModel(IntrinsicRewardModel):
         i          = r_episodic * clip(1 + (e - mean(e)) / std(e), 1, L)     e: the error of RND
 
     Use it where an episode should visit many states again and again over the whole training. Rewards belong to
-    episodes: give `estimate` rows in time order with their ends (see `rewardlab.rewards.transitions`). An off-policy
+    episodes: give `estimate` rows in time order with their ends (see `transitions.py`). An off-policy
     learner estimates what it collects and stores the reward; shuffled rows have no episode. The memory begins with the
     first observation of each episode in the batch. Deviations: statistics change in `collect_data` only; one beta and
     discount instead of the paper's family of policies. (DI-engine splits this into two models.)

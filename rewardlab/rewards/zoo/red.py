@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transition_model import ExpertRewardModel
-from rewardlab.rewards.transitions import Columns, Rows, observation_of
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
 _MEDIAN_REWARD = 0.9
 

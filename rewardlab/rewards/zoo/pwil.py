@@ -10,10 +10,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.pooled_features import feature_count, observation_features
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transition_model import ExpertRewardModel
-from rewardlab.rewards.transitions import Columns, Rows
+from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.rewards.zoo.transitions import Columns, Rows
 
 _SPENT = 1e-12  # mass that is rounding
 _DISTANCES = 4_000_000  # held at once
@@ -89,7 +89,7 @@ class PWILRewardModel(ExpertRewardModel):
     Use it with few demonstrations of tasks of about one length. Atoms are the expert's (s, a); an atom that a step
     has used up is gone for the rest of the episode, and a step after the last atom gets 0. Distances are between
     standardised values. Rewards belong to episodes: give `estimate` whole episodes in time order with their ends (see
-    `rewardlab.rewards.transitions`); the coupling starts anew at the first row of each. It runs inside `estimate`, so
+    `transitions.py`); the coupling starts anew at the first row of each. It runs inside `estimate`, so
     estimating again gives the same. Images are compared as 4x4 pictures. Deviations: none known; DI-engine's distance
     looks an atom up by identity and keeps the coupling from call to call.
     """

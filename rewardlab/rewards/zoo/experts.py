@@ -17,7 +17,7 @@ from torch import Tensor
 from rewardlab.data import Episode, StoredEpisode, read_episodes, unpickle
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
-from rewardlab.rewards.transitions import NAMES, Rows, find, keys_of, leading_shape
+from rewardlab.rewards.zoo.transitions import NAMES, Rows, find, keys_of, leading_shape
 
 _COLUMNS = ("observation", "next_observation", "action", "reward", "terminated", "truncated", "log_prob")
 _MORE = ("rank", "noise_level")  # of trajectories that are compared

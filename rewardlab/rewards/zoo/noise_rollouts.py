@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from rewardlab.data.images import to_numpy
 from rewardlab.errors import ConfigError
-from rewardlab.rewards.transitions import Rows
+from rewardlab.rewards.zoo.transitions import Rows
 
 
 def collect_noise_rollouts(

@@ -11,7 +11,7 @@ from torch import Tensor
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
-from rewardlab.rewards.transitions import Rows, find, leading_shape
+from rewardlab.rewards.zoo.transitions import Rows, find, leading_shape
 
 GoalReward = Callable[[Tensor, Tensor], Tensor]
 _STRATEGIES = ("final", "future", "episode")

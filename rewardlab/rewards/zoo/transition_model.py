@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, with_rewards
 from rewardlab.rewards.checkpoint import read_checkpoint
-from rewardlab.rewards.experts import expert_transitions, source_name
-from rewardlab.rewards.task import ActionShape, ObsShape, Task
-from rewardlab.rewards.transitions import Columns, Rows, read_rows
+from rewardlab.rewards.zoo.experts import expert_transitions, source_name
+from rewardlab.rewards.zoo.task import ActionShape, ObsShape, Task
+from rewardlab.rewards.zoo.transitions import Columns, Rows, read_rows
 
 _CHUNK, _IMAGE_CHUNK = 65_536, 256
 
@@ -258,7 +258,7 @@ class ExpertRewardModel(TransitionRewardModel):
         super().__post_init__()
 
     def load_expert_data(self, data: Any) -> None:
-        """Take an expert's transitions, in any form that `rewardlab.rewards.experts` reads."""
+        """Take an expert's transitions, in any form that `rewardlab.rewards.zoo.experts` reads."""
         self._expert_data = (source_name(data), expert_transitions(data))
         if self._task is not None:
             self._read_expert()

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, perceptron
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.novelty import IntrinsicRewardModel
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transitions import Columns, Rows, observation_of
+from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
 
 class InverseDynamics(nn.Module):

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.pooled_features import feature_count, observation_features
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transition_model import ExpertRewardModel
-from rewardlab.rewards.transitions import Rows
+from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.rewards.zoo.transitions import Rows
 
 
 class Gaussian(nn.Module):

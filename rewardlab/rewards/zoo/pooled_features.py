@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rewardlab.models.observation_network import channels_first, is_image, pixels_to_floats
-from rewardlab.rewards.task import Task
-from rewardlab.rewards.transitions import Columns, observation_of
+from rewardlab.rewards.zoo.task import Task
+from rewardlab.rewards.zoo.transitions import Columns, observation_of
 
 _SIDE = 4  # of the picture that any image is averaged to: 48 numbers of three colours
 

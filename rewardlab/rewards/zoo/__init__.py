@@ -1,0 +1,1 @@
+"""Reward models over transitions: novelty, imitation, preferences, hindsight; one file a family."""
