@@ -51,7 +51,7 @@ SETTINGS = {
         success_frames=200,
         failure_frames=1000,
         minutes=4,
-        overrides=("runner.max_epochs=80", "runner.early_stop.patience=null"),
+        overrides=("runner.max_epochs=50", "runner.early_stop.patience=null"),
     ),
     "randomized": Setting(
         config="tabletop_pickcube_randomized",
@@ -61,7 +61,7 @@ SETTINGS = {
         minutes=15,
         overrides=(
             "data.num_samples_per_episode=5",
-            "runner.max_epochs=15",
+            "runner.max_epochs=12",
             "runner.val_check_interval=3",
             "runner.early_stop.patience=null",
         ),

@@ -13,18 +13,17 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_every_command_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_the_readme_prints_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands and Python in the order in which a reader would try them, in one directory."""
     monkeypatch.chdir(tmp_path)
-    commands = re.findall(r"^\.venv/bin/rewardlab (.+)$", README, re.MULTILINE)
-    assert len(commands) >= 5
-    for command in commands:
-        assert main(shlex.split(command, comments=True)) == 0, command
+    printed = re.findall(r"^\.venv/bin/rewardlab ([^\n]+)$|```python\n(.+?)```", README, re.MULTILINE | re.DOTALL)
 
-
-def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
-    exec(code, {})
+    assert len(printed) >= 10
+    for command, code in printed:
+        if code:
+            exec(code, {})
+        else:
+            assert main(shlex.split(command, comments=True)) == 0, command
     assert len(read_episodes(tmp_path / "data/mine")) == 100
 
 
