@@ -46,8 +46,8 @@ class Setting:
 SETTINGS = {
     "default": Setting(
         config="tabletop_pickcube",
-        collection=("env.train.success_hold_steps=5",),
-        episodes=100,
+        collection=("env.train.success_hold_steps=10",),
+        episodes=64,
         success_frames=200,
         failure_frames=1000,
         minutes=4,
@@ -83,12 +83,14 @@ def collected(setting: Setting, episodes: int, seed: int, place: Path, more: tup
 
 
 def within_budget(setting: Setting, pool: Path, place: Path) -> Path:
-    """Whole episodes, in the order of collection, as long as neither class exceeds its budget."""
+    """Whole episodes, in random order (short ones end first), as long as neither class exceeds its budget."""
     if setting.success_frames is None or setting.failure_frames is None:
         return pool
     shutil.rmtree(place, ignore_errors=True)
     left = {True: setting.success_frames, False: setting.failure_frames}
-    for episode in read_episodes(pool):
+    episodes = read_episodes(pool)
+    for number in np.random.default_rng(0).permutation(len(episodes)):
+        episode = episodes[int(number)]
         labels = episode.labels()
         shown = {True: int(labels.sum()), False: int((~labels).sum())}
         if all(shown[label] <= left[label] for label in left):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -33,8 +34,15 @@ class Scale:
     policy: tuple[str, ...] = ()
 
 
-def run(out: Path, *, seed: int, scale: Scale | None = None, console: Console | None = None) -> Path:
-    """Writes everything into `out`, or the first unused name like it, and returns that."""
+class Outcome(NamedTuple):
+    """Where everything is, and the share of episodes with true success: after the "warm-up", then "learned", "true"."""
+
+    directory: Path
+    success: dict[str, float]
+
+
+def run(out: Path, *, seed: int, scale: Scale | None = None, console: Console | None = None) -> Outcome:
+    """Writes everything into `out`, or the first unused name like it."""
     demo = Demo(_unused(out), seed, scale or Scale(), console or Console())
     demo.say("Stage 1", "a policy learns from the task's own reward until its first successes; frames are collected")
     warm = demo.warm_up()
@@ -48,7 +56,7 @@ def run(out: Path, *, seed: int, scale: Scale | None = None, console: Console | 
     success = {name: demo.judge(policy) for name, policy in (("warm-up", warm), ("learned", learned), ("true", true))}
     report = demo.report(success, classifier)
     demo.summarize(success, report)
-    return demo.out
+    return Outcome(demo.out, success)
 
 
 @dataclass(frozen=True)

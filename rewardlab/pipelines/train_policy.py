@@ -53,7 +53,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
             f"{out} has a run already. Choose another runner.logger.log_path, or continue that run with "
             f"runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
-    with _one_thread_each(), Cluster(cfg.cluster) as cluster:
+    with one_thread_each(), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, cluster, out)
         if cfg.runner.resume_dir is not None:
             training.resume(Path(cfg.runner.resume_dir))
@@ -73,7 +73,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def one_thread_each() -> Iterator[None]:
     """Networks of policies are too small to share: threads that wait for each other made learning up to five times
     slower on a busy machine. Reward workers are threads of their own, so all cores are used all the same."""
     before = torch.get_num_threads()

@@ -39,6 +39,9 @@ class Shell:
         # Not in __init__: what fails there reaches the driver as the death of the actor.
         self._object = self._make()
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._object, method)(*args, **kwargs)
 

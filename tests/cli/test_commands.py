@@ -185,10 +185,3 @@ def test_an_older_key_works_with_a_note(capsys: pytest.CaptureFixture[str]) -> N
     captured = capsys.readouterr()
     assert "combine_mode: add" in captured.out
     assert "note: reward.mode is now reward.combine_mode" in captured.err
-
-
-def test_demo_makes_episodes_and_a_picture_and_keeps_the_last_one(tmp_path: Path) -> None:
-    for name in ("demo", "demo_2"):
-        assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
-        assert (tmp_path / name / "contact_sheet.png").stat().st_size > 10_000
-        assert len(read_episodes(tmp_path / name / "episodes")) == 200

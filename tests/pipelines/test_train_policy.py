@@ -2,12 +2,16 @@
 
 import errno
 import json
+import os
+import signal
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 
 from rewardlab.cli import main
@@ -21,6 +25,7 @@ from rewardlab.rewards import BinaryRewardClassifier, load_reward_model
 from rewardlab.training.run_log import RunLog
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
+from rewardlab.workers.lanes import Lanes, Rollout
 
 SMALL = [
     "env.train.num_envs=8",
@@ -211,6 +216,29 @@ def test_ray_and_this_process_train_the_same_policy(unbroken: Path, model: Path,
     )
     assert same(weights(here), weights(there))
     assert without_times(history(tmp_path / "here")) == without_times(history(tmp_path / "there"))
+
+
+@pytest.mark.parametrize("victim", ["env", "rollout", "reward"])
+def test_a_worker_killed_in_mid_run_is_replaced_and_the_run_goes_on(model: Path, tmp_path: Path, victim: str) -> None:
+    killed: list[int] = []
+    roll = Lanes.roll
+
+    def murderous(self: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
+        if iteration == 1 and not killed:
+            groups = {"env": self.envs, "rollout": self.policies, "reward": self.rewards}
+            killed.append(ray.get(groups[victim][0].actor.pid.remote()))  # type: ignore[index, union-attr]
+            threading.Timer(0.05, os.kill, (killed[0], signal.SIGKILL)).start()
+        return roll(self, iteration, steps, **how)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        patch.setattr(Lanes, "roll", murderous)
+        more = ["runner.max_epochs=4", "cluster.backend=ray", "cluster.workers.reward=1"]
+        train(tmp_path / "run", *learned(model, "reward.reward_mode=terminal"), *more)
+    assert killed
+    rows = history(tmp_path / "run")
+    assert [row["env_steps"] for row in rows] == [80, 160, 240, 320]  # nothing lost, nothing twice
+    assert any("died" in str(warning.message) for warning in caught)
 
 
 def test_a_reward_that_is_no_number_stops_before_anything_is_learned(
