@@ -145,6 +145,8 @@ def _connect_ray() -> bool:
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+    # Ray's workers yield to every other program, and on a busy machine take minutes to start; ours are the work itself.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # "local" starts a new cluster; without it Ray would also join one that somebody else left running here.
     address = os.environ.get("RAY_ADDRESS") or "local"
     ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
