@@ -28,6 +28,7 @@ QUANTILE = 0.975  # for a one-sided 95 %, since a bootstrap of few episodes fall
 ERRING_EPISODES = 5  # with fewer, a bootstrap has seen too few false positives to know how they vary
 AFFORDABLE = 0.9  # share of the best recall that is kept when a stricter threshold is taken
 USABLE_RECALL = 0.5
+GAP = 0.75  # where in the gap between the last success accepted and the next failure the threshold stands
 
 
 def probabilities(logit: Floats, temperature: float = 1.0) -> Floats:
@@ -104,8 +105,9 @@ def choose_threshold(
 
     Measured exactly at the target, the rate would exceed it on every second fresh data set. So the first of these that
     costs at most a tenth of the recall is taken: the rate is below the target with 95 % confidence; no false positive
-    was seen at all; the measured rate is at most the target. Within the range of equal recall the threshold goes to the
-    middle of the gap between the last success it accepts and the next failure below.
+    was seen at all; the measured rate is at most the target. Within the range of equal recall the threshold stands in
+    the gap between the last success it accepts and the next failure below, nearer to the success: few held-out frames
+    leave a wide gap, and what lies in it is worse called success, since a policy will look for it.
     """
     if not 0 < target_fpr < 1:
         raise DataError(f"target_fpr is {target_fpr:g}; expected a rate between 0 and 1, such as 0.01")
@@ -121,7 +123,7 @@ def choose_threshold(
     promised = failures.lowest_cut(lambda cut: failures.upper_bound(cut) <= target_fpr)
     cuts = [cut for cut in (promised, failures.highest, measured) if cut is not None]
     cut = next(cut for cut in cuts if recall_above(cut) >= AFFORDABLE * recall_above(measured))
-    cut = _middle_of_gap(cut, failures.logit, successes, temperature)
+    cut = _in_gap(cut, failures.logit, successes, temperature)
     threshold = float(np.clip(probabilities(np.array(cut), temperature), *THRESHOLDS))
     cut = temperature * float(np.log(threshold) - np.log1p(-threshold))
 
@@ -195,12 +197,12 @@ def _share(hit: Bools) -> float | None:
     return float(hit.mean()) if len(hit) else None
 
 
-def _middle_of_gap(cut: float, failures: Floats, successes: Floats, temperature: float) -> float:
+def _in_gap(cut: float, failures: Floats, successes: Floats, temperature: float) -> float:
     accepted = successes[successes > cut]
     if len(accepted) == 0:
         return float(failures.max()) + temperature  # one unit of the calibrated logit clear of all failures
-    lowest = accepted.min()
-    return float((failures[failures < lowest].max() + lowest) / 2)
+    lowest, below = accepted.min(), failures[failures < accepted.min()].max()
+    return float(below + GAP * (lowest - below))
 
 
 def _warnings(failures: _Failures, target: float, fpr: float, recall: float | None, bound: float) -> list[str]:

@@ -272,7 +272,9 @@ def test_arguments_of_a_simulator_become_options() -> None:
 
 
 def test_config_of_a_document_that_is_not_built_yet() -> None:
-    with pytest.raises(ConfigError, match=r"config 'maniskill_ppo_cnn' is not available yet\. .*tabletop_pickcube"):
+    with pytest.raises(
+        ConfigError, match=r"config 'maniskill_ppo_cnn' is not available yet\. On the built-in task: tabletop_ppo_cnn"
+    ):
         load_config("maniskill_ppo_cnn")
 
 

@@ -79,9 +79,9 @@ def test_reliability_by_hand() -> None:
 
 
 class TestThreshold:
-    def test_goes_to_the_middle_of_the_gap(self) -> None:
+    def test_stands_in_the_gap_nearer_to_the_successes(self) -> None:
         choice = choose_threshold(one_frame_each([0, 0, 1, 1], [-5, -1, 2, 4]))
-        assert choice.threshold == pytest.approx(probabilities(np.array(0.5)))
+        assert choice.threshold == pytest.approx(probabilities(np.array(1.25)))
         assert (choice.fpr, choice.recall) == (0, 1)
 
     def test_is_in_units_of_the_calibrated_probability(self) -> None:
