@@ -82,7 +82,7 @@ class RunnerConfig:
         None  # train_reward: stop after this many optimizer steps; null = max_epochs decides
     )
     max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
-    stop_at_success: Probability | None = None  # train_policy: stop when this share of a rollout's episodes succeed
+    stop_at_success: Probability | None = None  # train_policy: stop when this share of evaluated episodes succeed
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
     save_interval: PositiveInt = 10  # epochs between two checkpoints
     checkpoint_dir: str | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints

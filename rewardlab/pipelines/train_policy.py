@@ -270,9 +270,9 @@ class PolicyTraining:
             return {f"eval/{name}": value for name, value in self.evaluation.run(self.evaluated).items()}
 
     def _stop_early(self, figures: Mapping[str, float]) -> None:
-        wanted, reached = self.cfg.runner.stop_at_success, figures.get("env/success_at_end", 0.0)
+        wanted, reached = self.cfg.runner.stop_at_success, figures.get("eval/success_at_end", 0.0)
         if wanted is not None and reached >= wanted:
-            self.progress.stopped = f"{reached:.0%} of the episodes succeeded (runner.stop_at_success={wanted:g})"
+            self.progress.stopped = f"{reached:.0%} of the episodes succeed (runner.stop_at_success={wanted:g})"
 
     def _due(self, interval: int) -> bool:
         return self.progress.iteration % interval == 0 or self.finished

@@ -13,7 +13,7 @@ SMALL = demo.Scale(
     episodes=24,
     iterations=2,
     judged=8,
-    warm_up=("runner.max_epochs=4", "env.train.num_envs=16", "env.eval.num_envs=4"),
+    warm_up=("runner.max_epochs=4", "runner.stop_at_success=null", "env.train.num_envs=16", "env.eval.num_envs=4"),
     classifier=("runner.max_epochs=1", "reward.model.width=4", "data.num_samples_per_episode=2"),
     policy=("env.train.num_envs=16", "env.eval.num_envs=4"),
 )
