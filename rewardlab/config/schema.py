@@ -244,6 +244,7 @@ class SACConfig:
     num_critics: PositiveInt = 2
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
     critic_layer_norm: bool = False  # keeps values sane where data are few and updates many (RLPD)
+    demo_path: str | None = None  # episodes of an expert to learn from too (RLPD); null = none
     demo_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of a batch, drawn from demonstrations if there are any
     image_shift: bool = True  # shift the pictures at random in updates (DrQ)
 

@@ -114,6 +114,8 @@ class PolicyTraining:
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
         if self.learned is not None and self.off_policy is not None and self._keeps_frames:
             self.actor.submit("load_reward_model").result()
+        if cfg.algorithm.name == "sac" and cfg.algorithm.sac.demo_path is not None:
+            self.actor.submit("load_demonstrations").result()
 
     def iterate(self) -> dict[str, float]:
         """One round; the figures to log."""

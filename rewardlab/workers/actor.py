@@ -12,6 +12,7 @@ from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.rewards.manager import RewardManager
 from rewardlab.rl.make import make_learner
 from rewardlab.types import Batch
+from rewardlab.workers.demonstrations import read_demonstrations
 
 ON_POLICY = ("ppo",)
 
@@ -66,10 +67,15 @@ class ActorWorker:
         self._updates_due -= updates
         return {name: total / updates for name, total in sums.items()}
 
-    def load_demos(self, transitions: Batch) -> None:
-        """Demonstrations [n], drawn for a part of each batch (RLPD)."""
-        self.demos = ReplayBuffer(len(transitions))
-        self.demos.add(transitions)
+    def load_demonstrations(self) -> None:
+        """Those at `algorithm.sac.demo_path`, drawn for a part of each batch (RLPD)."""
+        path = self.cfg.algorithm.sac.demo_path
+        assert path is not None
+        if self.cfg.reward.use_reward_model:
+            self.load_reward_model()
+        demos = read_demonstrations(path, self._manager, with_images=self.cfg.actor.model.kind == "cnn")
+        self.demos = ReplayBuffer(len(demos))
+        self.demos.add(demos)
 
     def load_reward_model(self, weights: Mapping[str, Tensor] | None = None) -> None:
         """The model that stored transitions are scored by again, with its latest weights."""

@@ -18,12 +18,14 @@ import torch
 from rewardlab.cli import main
 from rewardlab.config import load_config
 from rewardlab.config.schema import ClusterConfig
+from rewardlab.data import read_episodes
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.envs.tabletop.tasks import PickCube
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines import train_policy
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.rewards import BinaryRewardClassifier, load_reward_model
+from rewardlab.rl import SAC
 from rewardlab.training.run_log import RunLog
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
@@ -218,6 +220,36 @@ def test_sac_resumes_with_its_replay_buffer(tmp_path: Path) -> None:
     assert same(weights(last), weights(whole))
 
 
+@pytest.mark.parametrize("mode", ["terminal", "per_step"])
+def test_half_of_every_batch_are_demonstrations_scored_like_the_rest(
+    model: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "expert"
+    shown = ["--episodes", "4", "--policy", "expert", "--out", str(data)]
+    assert main(["collect", "tabletop_pickcube", *shown, "env.train.image_size=[3,32,32]"]) == 0
+    batches: list[Any] = []
+    learn = SAC.learn
+
+    def watched(self: SAC, batch: Any) -> dict[str, float]:
+        batches.append(batch)
+        return learn(self, batch)
+
+    monkeypatch.setattr(SAC, "learn", watched)
+    sac = ["algorithm.name=sac", "algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5"]
+    sac += ["algorithm.sac.utd_ratio=0.1", "runner.max_epochs=1", f"algorithm.sac.demo_path={data}"]
+    train(tmp_path / "run", *learned(model, f"reward.reward_mode={mode}", "reward.reward_type=continuous"), *sac)
+    moves = read_episodes(data)[0].load().transitions()
+    expected = load_reward_model(model).probabilities(moves["next", "observation"])
+    if mode == "terminal":
+        expected[:-1] = 0
+    demos = batches[0][20:]  # the second half of 40
+    first = (demos["observation", "state"][:, None] == moves["observation", "state"][None]).all(-1)
+    rows, places = first.nonzero(as_tuple=True)
+    assert len(rows) > 0
+    torch.testing.assert_close(demos["reward"][rows], expected[places])
+    assert demos["env_reward"].max() > 1
+
+
 def test_ray_and_this_process_train_the_same_policy(model: Path, tmp_path: Path, running_ray: None) -> None:
     here = train(tmp_path / "here", *learned(model, "reward.reward_mode=terminal"), "runner.max_epochs=2")
     there = train(
@@ -294,8 +326,6 @@ def test_training_stops_when_enough_episodes_succeed_or_steps_are_spent(tmp_path
 
 
 def test_episodes_are_collected_while_a_policy_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rewardlab.data import read_episodes
-
     data = tmp_path / "data"
     collect = ["data.collection.enabled=true", f"data.collection.save_dir={data}", "runner.max_epochs=2"]
     train(tmp_path / "run", *collect)
