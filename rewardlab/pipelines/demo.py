@@ -26,7 +26,7 @@ from rewardlab.training.trust import TrustFigures
 class Scale:
     """How much of everything; tests take less."""
 
-    episodes: int = 384  # collected by the policy that the warm-up left
+    episodes: int = 512  # collected by the policy that the warm-up left
     iterations: int = 40  # of the policy on the learned reward
     judged: int = 200  # episodes that decide how good a policy is
     warm_up: tuple[str, ...] = ()  # overrides of the configs of the stages
@@ -92,6 +92,7 @@ class Demo:
             "classifier",
             text_override("data.data_path", str(self.out / "episodes")),
             "data.num_samples_per_episode=12",
+            "threshold.target_fpr=0.003",  # strict: what a loose threshold lets pass near the goal, the policy finds
             "runner.max_epochs=6",
             "runner.val_check_interval=2",
             "reward.model.width=32",
