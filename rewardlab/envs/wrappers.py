@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
+from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns
 from rewardlab.data.images import to_numpy
@@ -25,6 +26,7 @@ from rewardlab.envs.frames import (
     final_rows,
     flags_of,
     is_image_batch,
+    says_success,
     success_of,
 )
 from rewardlab.errors import DataError
@@ -89,6 +91,28 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             max_episodes=max_episodes,
             task=task or (spec.id if spec is not None else type(env.unwrapped).__name__),
             policy=policy,
+        )
+
+    @classmethod
+    def as_planned(
+        cls, env: VectorEnv[Any, Any, Any], config: EnvConfig, plan: CollectionConfig, *, policy: str
+    ) -> Self:
+        """Around the environment of `config`, as the `data.collection` part of a config says."""
+        return cls(
+            env,
+            plan.save_dir,
+            format=plan.format,
+            success_dir=plan.success_dir,
+            failure_dir=plan.failure_dir,
+            durable=plan.durable,
+            max_episodes=plan.episodes,
+            watched_envs=plan.watched_envs,
+            target_success=plan.target_success,
+            target_failure=plan.target_failure,
+            cameras=config.cameras if plan.cameras is None else plan.cameras,
+            image_size=config.frame_size,
+            policy=policy,
+            task=config.id,
         )
 
     @property
@@ -174,9 +198,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _require_labels(self, infos: Any) -> None:
         """An environment that never says "success" would fill the disk with failures, and never reach a target."""
-        if self._labelled or any(
-            key in place for key in SUCCESS_KEYS for place in (infos, infos.get("final_info", {}))
-        ):
+        if self._labelled or says_success(infos):
             self._labelled = True
             return
         text = f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}: every frame is labelled a failure"

@@ -44,22 +44,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     env_seed, policy_seed = np.random.SeedSequence([cfg.seed, fresh]).generate_state(2).tolist()
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
-    env = DataCollectorWrapper(
-        make_vec_env(env_cfg),
-        plan.save_dir,
-        format=plan.format,
-        success_dir=plan.success_dir,
-        failure_dir=plan.failure_dir,
-        durable=plan.durable,
-        max_episodes=plan.episodes,
-        watched_envs=plan.watched_envs,
-        target_success=plan.target_success,
-        target_failure=plan.target_failure,
-        cameras=env_cfg.cameras if plan.cameras is None else plan.cameras,
-        image_size=env_cfg.frame_size,
-        policy=plan.policy,
-        task=env_cfg.id,
-    )
+    env = DataCollectorWrapper.as_planned(make_vec_env(env_cfg), env_cfg, plan, policy=plan.policy)
     try:
         with env, _alone_in(plan.save_dir), _progress(console) as progress:
             policy = _policy(plan.policy, env, policy_seed)

@@ -112,7 +112,7 @@ class PolicyTraining:
         self.evaluated = make_policy_network(cfg, *spaces)
         self._afresh = True
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
-        if self.learned is not None and self.off_policy is not None and self._keeps_frames:
+        if self.learned is not None and self._keeps_frames:
             self.actor.submit("load_reward_model").result()
         if cfg.algorithm.name == "sac" and cfg.algorithm.sac.demo_path is not None:
             self.actor.submit("load_demonstrations").result()
@@ -158,7 +158,7 @@ class PolicyTraining:
         return self.checkpoints / f"global_step_{self.progress.iteration}"
 
     def save_if_due(self) -> None:
-        if not (self._due(self.cfg.runner.save_interval) or self.finished):
+        if not self._due(self.cfg.runner.save_interval):
             return
         progress = self.progress
         state = {

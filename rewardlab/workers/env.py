@@ -69,7 +69,7 @@ class EnvWorker:
         self.env = make_vec_env(config)
         self._box = self.env.single_action_space if isinstance(self.env.single_action_space, spaces.Box) else None
         if collection is not None:
-            self.env = _collecting(self.env, config, collection)
+            self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
         self._frames = self._camera_frames()
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
@@ -190,22 +190,3 @@ class EnvWorker:
         )
         frames.check()
         return frames
-
-
-def _collecting(env: Any, config: EnvConfig, plan: CollectionConfig) -> DataCollectorWrapper:
-    return DataCollectorWrapper(
-        env,
-        plan.save_dir,
-        format=plan.format,
-        success_dir=plan.success_dir,
-        failure_dir=plan.failure_dir,
-        durable=plan.durable,
-        max_episodes=plan.episodes,
-        watched_envs=plan.watched_envs,
-        target_success=plan.target_success,
-        target_failure=plan.target_failure,
-        cameras=config.cameras if plan.cameras is None else plan.cameras,
-        image_size=config.frame_size,
-        policy="training",
-        task=config.id,
-    )
