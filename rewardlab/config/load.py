@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from rewardlab import compat
-from rewardlab.config.schema import ExperimentConfig, schema_keys
+from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
 from rewardlab.errors import ConfigError
 from rewardlab.registry import unknown_name
 
@@ -252,7 +252,7 @@ def _validate(full: dict[str, Any]) -> ExperimentConfig:
 def _message(error: Any) -> str:
     """One line: the key, what was found, what was expected."""
     kind, context = error["type"], error.get("ctx", {})
-    key = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    key = ".".join(str(part) for part in error["loc"] if part not in ("[key]", *SEVERAL_MODELS))
     if kind == "unexpected_keyword_argument":
         return unknown_name("key", key, _candidates(key))
     if kind == "rule":  # names its key relative to the block that it was found in
@@ -287,10 +287,12 @@ def _check_files(cfg: ExperimentConfig) -> None:
     """Every path that this run will read exists."""
     read = [("runner.resume_dir", cfg.runner.resume_dir)]
     if cfg.reward.use_reward_model:
-        read.append(("reward.model.checkpoint_path", cfg.reward.model.checkpoint_path))
+        for model in cfg.reward.models:
+            read.append(("reward.model.checkpoint_path", model.checkpoint_path))
+            read.append(("reward.model.options.expert_data_path", model.options.get("expert_data_path")))
     if cfg.runner.task == "train_reward":
         read.extend(("data.data_path", path) for path in cfg.data.paths)
-        read.append(("reward.model.pretrained_encoder_path", cfg.reward.model.pretrained_encoder_path))
+        read.append(("reward.model.pretrained_encoder_path", cfg.reward.models[0].pretrained_encoder_path))
         if cfg.data.data_path is None:
             raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
     missing = [f"{key}: there is no file or directory {path}" for key, path in read if path and not Path(path).exists()]

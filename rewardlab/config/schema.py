@@ -9,7 +9,17 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
@@ -78,11 +88,10 @@ class LoggerConfig:
 class RunnerConfig:
     task: Literal["collect", "train_reward", "train_policy"] = "train_policy"  # what a run of this configuration does
     max_epochs: PositiveInt = 100  # passes over the data (train_reward), rollout-and-update rounds (train_policy)
-    max_steps: PositiveInt | None = (
-        None  # train_reward: stop after this many optimizer steps; null = max_epochs decides
-    )
+    max_steps: PositiveInt | None = None  # stop after this many optimizer steps; null = max_epochs decides
     max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
     stop_at_success: Probability | None = None  # train_policy: stop when this share of evaluated episodes succeed
+    stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
     save_interval: PositiveInt = 10  # epochs between two checkpoints
     checkpoint_dir: str | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
@@ -158,9 +167,15 @@ class ThresholdConfig:
 
 @section
 class RewardModelConfig:
-    """The network. A null that describes the architecture means: as in the checkpoint, else the network's default."""
+    """A reward model. A null that describes the architecture means: as in the checkpoint, else the network's default.
 
-    model_type: str | None = None  # registered name, such as "resnet_reward"
+    Keys up to `precision` are of success classifiers; what another model takes is in `options`.
+    """
+
+    model_type: str | None = None  # registered name, such as "resnet_reward" or "rnd"
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this reward model
+    weight: float = 1.0  # of its reward, where there are several models
+    cotrain: bool | None = None  # go on training it; null = as reward.cotrain says
     checkpoint_path: str | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
     arch: str | None = None  # backbone, such as "resnet18"
     width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet
@@ -175,6 +190,18 @@ class RewardModelConfig:
     freeze_encoder: bool | None = None  # train the head only
     precision: Literal["fp32", "bf16"] = "fp32"
     debug_save_dir: str | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
+
+
+def _one_or_several(model: object) -> str:
+    return "several" if isinstance(model, (list, tuple)) else "one"
+
+
+SEVERAL_MODELS = ("one", "several")  # pydantic names them in the place of an error
+RewardModels = Annotated[
+    Annotated[RewardModelConfig, Tag("one")]
+    | Annotated[tuple[RewardModelConfig, ...], Field(min_length=1), Tag("several")],
+    Discriminator(_one_or_several),
+]
 
 
 @section
@@ -199,21 +226,28 @@ class RewardConfig:
     fail_reward: float = 0.0
     reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
     combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
+    pretrain: bool = False  # train the reward model on its expert data before the policy begins
     cotrain: bool = False  # go on training the reward model on the policy's own episodes
-    relabel: Literal["changed", "sample"] = "changed"  # off policy: score stored transitions when the model changed, or
-    # whenever they are drawn
+    relabel: Literal["changed", "sample"] = "changed"  # off policy: score stored frames when the model changed, or
+    # whenever they are drawn, as models that judge transitions always do
     reward_weight: float = 1.0
     env_reward_weight: float = 0.0  # "weighted" only
-    model: RewardModelConfig = RewardModelConfig()
+    model: RewardModels = RewardModelConfig()  # or a list of them, whose rewards are weighted and summed
     audit: AuditConfig = AuditConfig()
+
+    @property
+    def models(self) -> tuple[RewardModelConfig, ...]:
+        return self.model if isinstance(self.model, tuple) else (self.model,)
 
     @model_validator(mode="after")
     def _has_checkpoint(self) -> "RewardConfig":
-        if self.use_reward_model and self.model.checkpoint_path is None:
+        # Whether a model named by its type can begin without one is known when it is built.
+        if self.use_reward_model and any(m.checkpoint_path is None and m.model_type is None for m in self.models):
             raise PydanticCustomError(
                 "rule",
                 "model.checkpoint_path: found null, expected the path of a trained reward model, because "
-                "reward.use_reward_model is true (random weights are never used)",
+                "reward.use_reward_model is true (random weights are never used); or name one that learns in the run, "
+                "such as model_type: rnd",
             )
         return self
 
@@ -377,6 +411,12 @@ def schema_keys(cls: Any = ExperimentConfig, prefix: str = "") -> Iterator[str]:
     """The dotted name of every key and section; the items of a list share the name of the list."""
     for field in dataclasses.fields(cls):
         yield prefix + field.name
-        for inner in (field.type, *get_args(field.type)):
-            if dataclasses.is_dataclass(inner):
-                yield from schema_keys(inner, f"{prefix}{field.name}.")
+        for inner in {part for part in _parts(field.type) if dataclasses.is_dataclass(part)}:
+            yield from schema_keys(inner, f"{prefix}{field.name}.")
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """A type and everything it is made of."""
+    yield annotation
+    for inner in get_args(annotation):
+        yield from _parts(inner)

@@ -16,8 +16,8 @@ from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_map
 
-# Keys of a config that are not arguments of a network.
-_ELSEWHERE = ("checkpoint_path", "debug_save_dir")
+# Keys of a config that are not arguments of a model.
+_ELSEWHERE = ("checkpoint_path", "debug_save_dir", "weight", "cotrain")
 # Keys that change neither weights nor scores: a run may set them as it likes.
 _FREE = ("precision", "dropout", "freeze_encoder")
 
@@ -100,7 +100,8 @@ def _given(cfg: Any) -> dict[str, Any]:
         cfg = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
     if not isinstance(cfg, Mapping):
         raise ConfigError(f"a reward model is described by a mapping or a dataclass; found a {type(cfg).__name__}")
-    return {str(key): value for key, value in cfg.items() if value is not None}
+    given = {str(key): value for key, value in cfg.items() if value is not None}
+    return {**given, **given.pop("options", {})}
 
 
 def _arguments(cls: type) -> set[str]:

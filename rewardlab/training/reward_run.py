@@ -80,7 +80,7 @@ def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, pro
 
 def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     torch.manual_seed(cfg.seed)
-    wanted = cfg.reward.model
+    wanted = cfg.reward.models[0]
     if wanted.model_type is None:
         wanted = dataclasses.replace(wanted, model_type="resnet_reward")
     first = train.episodes[0].facts
@@ -147,7 +147,7 @@ def _architecture(model: SuccessClassifier) -> dict[str, Any]:
 
 def _settings(cfg: ExperimentConfig) -> FitSettings:
     actor, runner = cfg.actor, cfg.runner
-    low = cfg.reward.model.precision == "bf16" and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+    low = cfg.reward.models[0].precision == "bf16" and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
     return FitSettings(
         max_epochs=runner.max_epochs,
         max_steps=runner.max_steps,

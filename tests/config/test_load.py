@@ -215,7 +215,8 @@ def test_batch_must_be_whole_micro_batches() -> None:
 def test_a_reward_model_needs_a_checkpoint() -> None:
     assert fault(["reward.use_reward_model=true"]) == (
         "reward.model.checkpoint_path: found null, expected the path of a trained reward model, because "
-        "reward.use_reward_model is true (random weights are never used)"
+        "reward.use_reward_model is true (random weights are never used); or name one that learns in the run, such as "
+        "model_type: rnd"
     )
 
 
