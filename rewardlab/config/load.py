@@ -75,9 +75,11 @@ def text_override(key: str, text: str) -> str:
 def config_names(config_dir: Path | None = None) -> dict[str, str]:
     """The configurations that can be loaded by name, each with the comment on its first line."""
     names = {}
-    for file in sorted((config_dir or default_config_dir()).glob("*.yaml")):
+    directory = config_dir or default_config_dir()
+    for file in sorted(directory.rglob("*.yaml"), key=lambda file: (len(file.parts), file)):
         first = file.read_text(encoding="utf-8").partition("\n")[0]
-        names[file.stem] = first.lstrip("# ").strip() if first.startswith("#") else ""
+        name = file.relative_to(directory).with_suffix("").as_posix()
+        names[name] = first.lstrip("# ").strip() if first.startswith("#") else ""
     return names
 
 
@@ -289,7 +291,9 @@ def _check_files(cfg: ExperimentConfig) -> None:
     if cfg.reward.use_reward_model:
         for model in cfg.reward.models:
             read.append(("reward.model.checkpoint_path", model.checkpoint_path))
-            read.append(("reward.model.options.expert_data_path", model.options.get("expert_data_path")))
+            experts = model.options.get("expert_data_path")
+            several = experts if isinstance(experts, (list, tuple)) else [experts]
+            read.extend(("reward.model.options.expert_data_path", path) for path in several)
     if cfg.runner.task == "train_reward":
         read.extend(("data.data_path", path) for path in cfg.data.paths)
         read.append(("reward.model.pretrained_encoder_path", cfg.reward.models[0].pretrained_encoder_path))

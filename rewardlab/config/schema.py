@@ -134,6 +134,8 @@ class CollectionConfig:
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     watched_envs: PositiveInt | None = None  # keep the episodes of the first so many environments; null = of all
     policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", or the directory of a policy run
+    explore: bool = True  # a trained policy acts as in training; false = it does its best, as an expert should
+    random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of steps in which chance acts instead
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
     success_dir: str | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: str | None = None  # failed episodes; likewise

@@ -41,6 +41,22 @@ class RandomPolicy:
         return np.asarray(self._space.sample())
 
 
+class WithRandomActions:
+    """A policy that chance replaces in a share of the steps: the more, the worse, which rankings can be made of."""
+
+    def __init__(self, policy: Policy, env: VectorEnv[Any, Any, Any], share: float, seed: int) -> None:
+        self._policy, self._random, self._share = policy, RandomPolicy(env, seed), share
+        self._rng = np.random.default_rng(seed)
+
+    def begin(self, fresh: NDArray[np.bool_]) -> None:
+        self._policy.begin(fresh)
+
+    def act(self, observation: Any) -> NDArray[Any]:
+        meant, drawn = self._policy.act(observation), self._random.act(observation)
+        replaced = self._rng.random(len(meant)) < self._share
+        return np.where(replaced.reshape(-1, *[1] * (meant.ndim - 1)), drawn, meant)
+
+
 class _ScriptedPolicy:
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, mistakes: bool) -> None:
         table = env.unwrapped

@@ -18,7 +18,7 @@ from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import CollectionConfig
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
-from rewardlab.envs.policies import POLICIES, Policy, make_policy
+from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError
 
@@ -47,7 +47,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     env = DataCollectorWrapper.as_planned(make_vec_env(env_cfg), env_cfg, plan, policy=plan.policy)
     try:
         with env, _alone_in(plan.save_dir), _progress(console) as progress:
-            policy = _policy(plan.policy, env, policy_seed)
+            policy = _policy(plan, env, policy_seed)
             bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
             observation, _ = env.reset(seed=env_seed)
             while not env.full:
@@ -73,13 +73,17 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     return Path(plan.save_dir)
 
 
-def _policy(name: str, env: DataCollectorWrapper, seed: int) -> Policy:
+def _policy(plan: CollectionConfig, env: DataCollectorWrapper, seed: int) -> Policy:
     """By name, or from the checkpoint of a training run."""
-    if name not in POLICIES and Path(name).is_dir():
+    policy: Policy
+    if plan.policy not in POLICIES and Path(plan.policy).is_dir():
         from rewardlab.pipelines.trained_policy import TrainedPolicy, latest_checkpoint  # takes seconds: torch
 
-        return TrainedPolicy(latest_checkpoint(Path(name)), env.single_action_space, seed)
-    return make_policy(name, env, seed)
+        checkpoint = latest_checkpoint(Path(plan.policy))
+        policy = TrainedPolicy(checkpoint, env.single_action_space, seed, explore=plan.explore)
+    else:
+        policy = make_policy(plan.policy, env, seed)
+    return WithRandomActions(policy, env, plan.random_actions, seed + 1) if plan.random_actions else policy
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Stages 1 and 3: a policy, on the environment's own reward or on a learned one."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ from rich.console import Console
 from torch import Tensor
 
 from rewardlab.config import ExperimentConfig, to_yaml
-from rewardlab.config.schema import EnvConfig
+from rewardlab.config.schema import EnvConfig, RewardModelConfig
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.audit import Alarm, Audit
-from rewardlab.rewards.manager import learner_rewards
+from rewardlab.rewards.loading import frame_model, transition_models
+from rewardlab.rewards.manager import learner_rewards, placed_rewards
 from rewardlab.rewards.score_histogram import ScoreHistogram
+from rewardlab.rewards.transition_rewards import TransitionRewards, Verdict
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.rl.make import make_policy_network
 from rewardlab.training.policy_report import read_history, write_policy_report
@@ -29,6 +33,7 @@ from rewardlab.types import Batch
 from rewardlab.workers.actor import ActorWorker, off_policy_settings
 from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.env import EnvWorker, Scoring
+from rewardlab.workers.group import Worker
 from rewardlab.workers.lanes import Lanes, Rollout
 from rewardlab.workers.reward import RewardFacts, RewardGroup
 from rewardlab.workers.rollout import RolloutWorker
@@ -40,12 +45,17 @@ class Progress:
 
     iteration: int = 0  # rollout-and-update rounds done
     env_steps: int = 0
+    updates: int = 0  # optimizer steps of the policy
     stopped: str | None = None  # why it ended before its budget was spent
     terminal_only: bool = False  # an alarm switched from per_step to terminal rewards
 
 
-def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
-    """Train as `cfg` says; returns the last checkpoint."""
+def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: Any = None) -> Path:
+    """Train as `cfg` says; returns the last checkpoint.
+
+    `expert_data` is for reward models that learn from an expert and whose config names no file of it: anything that
+    `rewardlab.rewards.zoo.experts` reads.
+    """
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     if (out / HISTORY).exists() and cfg.runner.resume_dir is None:
@@ -54,9 +64,11 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
             f"runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
     with one_thread_each(), Cluster(cfg.cluster) as cluster:
-        training = PolicyTraining(cfg, cluster, out)
+        training = PolicyTraining(cfg, cluster, out, expert_data)
         if cfg.runner.resume_dir is not None:
             training.resume(Path(cfg.runner.resume_dir))
+        elif cfg.reward.pretrain:
+            training.pretrain()
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
             while not training.finished:
@@ -85,9 +97,13 @@ def one_thread_each() -> Iterator[None]:
 
 
 class PolicyTraining:
-    """The workers of a run and what happens in an iteration: roll, score, combine, learn, evaluate."""
+    """The workers of a run and what happens in an iteration: roll, score, combine, learn, evaluate.
 
-    def __init__(self, cfg: ExperimentConfig, cluster: Cluster, out: Path) -> None:
+    Success classifiers (`learned`) score frames while the rollout goes on. Models over transitions (`judge`) look at
+    the rollout when it is complete; off policy also at each batch that is drawn later.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any = None) -> None:
         self.cfg = cfg
         self.out = out
         self.progress = Progress()
@@ -95,11 +111,18 @@ class PolicyTraining:
         self.off_policy = off_policy_settings(cfg)
         settings = self.off_policy or cfg.algorithm.ppo
         self.rollout_steps = settings.rollout_steps
-        self.learned = RewardGroup.launch(cluster, cfg.reward, background=True) if cfg.reward.use_reward_model else None
+        classifier, others = _reward_models(cfg)
+        self.learned = None if classifier is None else RewardGroup.launch(cluster, cfg.reward, background=True)
+        self.cotrains_frames = classifier is not None and _cotrains(cfg, classifier)
+        self.cotrains_transitions = any(_cotrains(cfg, model) for model in others)
         self.reward_facts: RewardFacts | None = None if self.learned is None else self.learned.facts()
         self.audit = self._make_audit()
         self.envs = cluster.launch("env", _env_maker(cfg, self._scoring()), name="EnvGroup")
         spaces = self.envs[0].submit("spaces").result()
+        self.judge: Worker | None = None
+        if others:
+            make_judge = partial(TransitionRewards.from_config, cfg.reward, *spaces, expert_data=expert_data)
+            self.judge = cluster.launch("reward", lambda seat: make_judge(), name="TransitionRewards", count=1)[0]
         self.actor = cluster.launch("actor", lambda seat: ActorWorker(cfg, *spaces), name="ActorGroup", count=1)[0]
         policies = cluster.launch(
             "rollout",
@@ -111,11 +134,20 @@ class PolicyTraining:
         self.evaluation = Evaluation(cfg.env.eval, seed=cfg.seed + 10_000)
         self.evaluated = make_policy_network(cfg, *spaces)
         self._afresh = True
+        self._best: float | None = None  # evaluation that reward_models/best was saved at
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
         if self.learned is not None and self._keeps_frames:
             self.actor.submit("load_reward_model").result()
+        self._tell_actor()
         if cfg.algorithm.name == "sac" and cfg.algorithm.sac.demo_path is not None:
             self.actor.submit("load_demonstrations").result()
+
+    def pretrain(self) -> None:
+        """Train the reward models on their expert data, before the policy acts."""
+        if self.judge is None:
+            raise ConfigError("reward.pretrain: found true, but no reward model of this run learns from expert data")
+        self.judge.submit("pretrain").result()
+        self._tell_actor()
 
     def iterate(self) -> dict[str, float]:
         """One round; the figures to log."""
@@ -128,6 +160,8 @@ class PolicyTraining:
         at_random = self.off_policy is not None and progress.env_steps < self.off_policy.learning_starts
         with clock("rollout"):
             rollout = self.lanes.roll(progress.iteration, self.rollout_steps, afresh=self._afresh, at_random=at_random)
+        if self._afresh and self.judge is not None:
+            self.judge.submit("begin").result()
         self._afresh = False
         with clock("reward"):
             batch, figures = self._rewarded(rollout)
@@ -136,7 +170,8 @@ class PolicyTraining:
         with clock("learn"):
             learned = self.actor.submit("learn", batch, progress.env_steps).result()
         figures |= {f"train/{name}": value for name, value in learned.items()}
-        if self.cfg.reward.cotrain:
+        progress.updates = int(figures.get("train/updates", progress.updates))
+        if self.cotrains_frames:
             with clock("cotrain"):
                 self._cotrain(rollout)
         figures |= self._evaluated(clock) if self._due(cfg.runner.val_check_interval) else {}
@@ -151,6 +186,7 @@ class PolicyTraining:
     def finished(self) -> bool:
         runner, progress = self.cfg.runner, self.progress
         spent = runner.max_env_steps is not None and progress.env_steps >= runner.max_env_steps
+        spent |= runner.max_steps is not None and progress.updates >= runner.max_steps
         return spent or progress.iteration >= runner.max_epochs or progress.stopped is not None
 
     @property
@@ -166,12 +202,16 @@ class PolicyTraining:
             "policy": self.actor.submit("policy_weights").result(),
             "iteration": progress.iteration,
             "env_steps": progress.env_steps,
+            "updates": progress.updates,
             "terminal_only": progress.terminal_only,
             "audit": None if self.audit is None else self.audit.state_dict(),
-            "reward_model": self.learned.weights() if self.learned is not None and self.cfg.reward.cotrain else None,
+            "reward_model": self.learned.weights() if self.learned is not None and self.cotrains_frames else None,
+            "transition_rewards": None if self.judge is None else self.judge.submit("training_state").result(),
+            "best": self._best,
         }
         facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
         save_state(self.checkpoint, state, facts)
+        self._save_reward_models("last")
         # A run resumed from here begins with new episodes, so this one does so too: both go on alike.
         self._afresh = True
 
@@ -190,6 +230,7 @@ class PolicyTraining:
                 f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({error})"
             ) from error
         self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
+        self.progress.updates = state["updates"]
         if checkpoint.resolve().parent != self.checkpoints.resolve():
             return  # another stage: its audit and its reward model are not this one's
         forget_after(self.out, self.progress.iteration)
@@ -197,6 +238,10 @@ class PolicyTraining:
             self.audit.load_state_dict(state["audit"])
         if self.learned is not None and state["reward_model"] is not None:
             self.learned.load_weights(state["reward_model"])
+        if self.judge is not None and state["transition_rewards"] is not None:
+            self.judge.submit("load_training_state", state["transition_rewards"]).result()
+            self._tell_actor()
+        self._best = state["best"]
         if state["terminal_only"]:
             self._go_terminal()
 
@@ -217,15 +262,46 @@ class PolicyTraining:
                 values = getattr(episodes, name)
                 if values is not None:
                     figures[f"env/{name}"] = float(np.mean(values))
-        if rollout.scores is None:
-            batch["reward"] = batch["env_reward"]
-        else:
-            config = self._reward_config
-            batch["reward"] = learner_rewards(config, batch["env_reward"], rollout.scores.reward, ended)
+        config, said = self._reward_config, torch.zeros_like(batch["env_reward"])
+        if rollout.scores is not None:
+            said = placed_rewards(config, batch["env_reward"], rollout.scores.reward, ended)
             figures["rollout/model_rewards"] = float(rollout.scores.reward.mean()) if ended.any() else 0.0
             figures |= self._audited(rollout)
+        if self.judge is not None:
+            said, more = self._judged(batch, said)
+            figures |= more
+        modelled = self.learned is not None or self.judge is not None
+        batch["reward"] = learner_rewards(config, batch["env_reward"], said) if modelled else batch["env_reward"]
         figures["rollout/rewards"] = float(batch["reward"].mean())
+        figures["rollout/rewards_std"] = float(batch["reward"].std(unbiased=False))
         return batch, figures
+
+    def _judged(self, batch: Batch, said: Tensor) -> tuple[Tensor, dict[str, float]]:
+        """`said`, the reward of a classifier, and what models over transitions say of the rollout, after they have
+        learned from it. Off policy only what they cannot say again goes with the transitions."""
+        assert self.judge is not None
+        figures: dict[str, float] = {}
+        if self.cotrains_transitions:
+            figures |= self.judge.submit("update", batch, self.progress.iteration + 1).result()
+            self._tell_actor()
+        verdict: Verdict = self.judge.submit("judge", batch).result()
+        if self.off_policy is not None:
+            batch["model_reward"] = said + verdict.by_episode
+        figures["rollout/model_rewards"] = float((said + verdict.reward).mean())
+        return said + verdict.reward, figures | verdict.figures
+
+    def _tell_actor(self) -> None:
+        """Off policy, the actor asks models over transitions itself, and must have their newest weights."""
+        if self.judge is not None and self.off_policy is not None:
+            self.actor.submit("load_transition_rewards", self.judge.submit("state_dict")).result()
+
+    def _save_reward_models(self, name: str) -> None:
+        """Those that learn in this run, complete, below reward_models/`name`."""
+        place = self.out / "reward_models" / name
+        if self.judge is not None:
+            self.judge.submit("save", place).result()
+        if self.learned is not None and self.cotrains_frames:
+            self.learned.save(place / self.reward_facts.model_type)  # type: ignore[union-attr]
 
     def _truth(self, rollout: Rollout) -> Tensor | None:
         """Whether each frame that was scored is a success; None where the environment does not know."""
@@ -269,12 +345,20 @@ class PolicyTraining:
     def _evaluated(self, clock: "Clock") -> dict[str, float]:
         with clock("evaluate"):
             self.evaluated.load_state_dict(self.actor.submit("policy_weights").result())
-            return {f"eval/{name}": value for name, value in self.evaluation.run(self.evaluated).items()}
+            figures = self.evaluation.run(self.evaluated)
+        reached = figures.get("success_at_end", figures["return"])
+        if self._best is None or reached > self._best:
+            self._best = reached
+            self._save_reward_models("best")
+        return {f"eval/{name}": value for name, value in figures.items()}
 
     def _stop_early(self, figures: Mapping[str, float]) -> None:
         wanted, reached = self.cfg.runner.stop_at_success, figures.get("eval/success_at_end", 0.0)
         if wanted is not None and reached >= wanted:
             self.progress.stopped = f"{reached:.0%} of the episodes succeed (runner.stop_at_success={wanted:g})"
+        enough, found = self.cfg.runner.stop_at_return, figures.get("eval/return", -math.inf)
+        if enough is not None and found >= enough:
+            self.progress.stopped = f"episodes have a mean return of {found:g} (runner.stop_at_return={enough:g})"
 
     def _due(self, interval: int) -> bool:
         return self.progress.iteration % interval == 0 or self.finished
@@ -289,12 +373,17 @@ class PolicyTraining:
 
     @property
     def _keeps_frames(self) -> bool:
-        return self.off_policy is not None and (self.cfg.reward.cotrain or self.cfg.reward.relabel == "sample")
+        return self.off_policy is not None and (self.cotrains_frames or self.cfg.reward.relabel == "sample")
 
     def _scoring(self) -> Scoring | None:
         if self.reward_facts is None:
             return None
         terminal = self._reward_config.reward_mode == "terminal"
+        if self._keeps_frames and len(self.cfg.reward.models) > 1:
+            raise ConfigError(
+                "reward.model: off policy, a success classifier beside other models is neither trained further nor "
+                "asked again; set its cotrain to false and reward.relabel to changed"
+            )
         if terminal and self._keeps_frames:
             raise ConfigError(
                 "reward.reward_mode: terminal keeps no frames to score again; off policy, reward.cotrain and "
@@ -319,7 +408,7 @@ class PolicyTraining:
 
 def _env_maker(cfg: ExperimentConfig, scoring: Scoring | None) -> Callable[[Seat], EnvWorker]:
     collection = cfg.data.collection if cfg.data.collection.enabled else None
-    keep_next = off_policy_settings(cfg) is not None
+    keep_next = off_policy_settings(cfg) is not None or bool(_reward_models(cfg)[1])
 
     def make(seat: Seat) -> EnvWorker:
         return EnvWorker(
@@ -331,6 +420,17 @@ def _env_maker(cfg: ExperimentConfig, scoring: Scoring | None) -> Callable[[Seat
         )
 
     return make
+
+
+def _reward_models(cfg: ExperimentConfig) -> tuple[RewardModelConfig | None, tuple[RewardModelConfig, ...]]:
+    """The success classifier of a run, and its models over transitions."""
+    if not cfg.reward.use_reward_model:
+        return None, ()
+    return frame_model(cfg.reward), transition_models(cfg.reward)
+
+
+def _cotrains(cfg: ExperimentConfig, model: RewardModelConfig) -> bool:
+    return cfg.reward.cotrain if model.cotrain is None else model.cotrain
 
 
 class Clock:
@@ -396,7 +496,8 @@ def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
 def _reward_words(cfg: ExperimentConfig) -> str:
     if not cfg.reward.use_reward_model:
         return f"the environment's own ({cfg.env.train.reward})"
-    return f"{cfg.reward.model.checkpoint_path}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"
+    models = [str(model.checkpoint_path or model.model_type) for model in cfg.reward.models]
+    return f"{' + '.join(models)}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"
 
 
 def _summarize(console: Console, training: PolicyTraining, report: Path) -> None:

@@ -19,9 +19,13 @@ from rewardlab.training.run_state import load_state
 
 
 class TrainedPolicy:
-    """Acts as it did in training, exploration included: mistakes are what a success classifier learns from."""
+    """Acts as it did in training, exploration included: mistakes are what a success classifier learns from.
 
-    def __init__(self, checkpoint: Path, action_space: spaces.Space[Any], seed: int) -> None:
+    Without `explore` it does its best, as somebody should from whom others learn.
+    """
+
+    def __init__(self, checkpoint: Path, action_space: spaces.Space[Any], seed: int, *, explore: bool = True) -> None:
+        self._explore = explore
         self._policy: Any = load_policy(checkpoint, run_config(checkpoint))
         self._generator = torch.Generator().manual_seed(seed)
         self._box = action_space if isinstance(action_space, spaces.Box) else None
@@ -30,7 +34,8 @@ class TrainedPolicy:
         """Nothing to forget."""
 
     def act(self, observation: Any) -> Array:
-        action = self._policy.act(to_batch(as_observation(observation)), self._generator)["action"].numpy()
+        batch = to_batch(as_observation(observation))
+        action = self._policy.act(batch, self._generator, explore=self._explore)["action"].numpy()
         return np.asarray(action if self._box is None else np.clip(action, self._box.low, self._box.high))
 
 

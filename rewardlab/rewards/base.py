@@ -43,6 +43,7 @@ class BaseRewardModel(ABC):
     model_type: ClassVar[str] = ""  # the name it is registered by
     tb_logger: ScalarLogger | None = None
     clear_buffer_per_iters: int = 1  # `clear_data` does its work in every n-th iteration
+    by_episode: ClassVar[bool] = False  # a step's reward depends on the steps before it: `estimate` needs time order
 
     @abstractmethod
     def estimate(self, data: Any) -> Any:
@@ -109,6 +110,13 @@ class BaseRewardModel(ABC):
         for name, module in self._modules().items():
             start = f"{name}."
             module.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
+
+    def training_state(self) -> dict[str, Any]:
+        """All that an interrupted training needs to go on exactly: more than `state_dict`, for models that learn."""
+        return {"weights": self.state_dict()}
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        self.load_state_dict(state["weights"])
 
     def to(self, device: str | torch.device) -> Self:
         for module in self._modules().values():

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
@@ -91,6 +92,33 @@ def load_success_classifier(path: str | Path) -> SuccessClassifier:
     if not isinstance(model, SuccessClassifier):
         raise DataError(f"{path}: holds a '{model.model_type}', expected a success classifier")
     return model
+
+
+def frame_model(config: RewardConfig) -> RewardModelConfig | None:
+    """The success classifier among the models of a run, which looks at pictures; None if there is none."""
+    found = [model for model in config.models if _looks_at_frames(model)]
+    if len(found) > 1:
+        raise ConfigError(f"reward.model: found {len(found)} success classifiers, expected one at most")
+    return found[0] if found else None
+
+
+def transition_models(config: RewardConfig) -> tuple[RewardModelConfig, ...]:
+    """The other ones: they judge observations and actions, and may begin untrained."""
+    return tuple(model for model in config.models if not _looks_at_frames(model))
+
+
+def _looks_at_frames(config: RewardModelConfig) -> bool:
+    if config.checkpoint_path is not None:
+        # Weights without a description are those of other people's classifiers.
+        stored = read_checkpoint(Path(config.checkpoint_path)).config or {}
+        name = stored.get("model_type", config.model_type)
+        return name is None or name not in REWARD_MODELS or issubclass(REWARD_MODELS[name], SuccessClassifier)
+    if config.model_type is None or issubclass(REWARD_MODELS[config.model_type], SuccessClassifier):
+        raise ConfigError(
+            "reward.model.checkpoint_path: found null, expected the path of a trained reward model, because "
+            f"'{config.model_type}' judges pictures from the first step on (random weights are never used)"
+        )
+    return False
 
 
 def _given(cfg: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter, debug_directory
 from rewardlab.rewards.frames import images_of
-from rewardlab.rewards.loading import load_reward_model
+from rewardlab.rewards.loading import frame_model, load_reward_model
 
 
 def map_probability(
@@ -45,35 +45,38 @@ def combine_rewards(
     raise ConfigError(unknown_name("combine_mode", str(combine_mode), ["replace", "add", "weighted"]))
 
 
-def learner_rewards(
-    config: RewardConfig, env_reward: Tensor, model_reward: Tensor, ended: Tensor | None = None
-) -> Tensor:
-    """The reward the learner sees, in the shape of `env_reward`, from the model's rewards of the frames it scored.
-
-    `per_step`: one for each element of `env_reward`. `terminal`: one for each true entry of `ended`, in order; 0 is
-    combined elsewhere.
-    """
-    env_reward = env_reward.float()
-    scored = model_reward.flatten().float().to(env_reward.device)
-    if config.reward_mode == "per_step":
-        if scored.numel() != env_reward.numel():
-            raise DataError(f"{scored.numel()} frames for {env_reward.numel()} rewards; per_step scores each step")
-        placed = scored.reshape(env_reward.shape)
-    else:
-        if ended is None or ended.shape != env_reward.shape:
-            found = None if ended is None else list(ended.shape)
-            raise DataError(f"terminal mode needs `ended` of shape {list(env_reward.shape)}; found {found}")
-        if len(scored) != int(ended.sum()):
-            raise DataError(f"{len(scored)} final frames for {int(ended.sum())} episodes that ended; expected one each")
-        placed = torch.zeros_like(env_reward)
-        placed[ended.bool()] = scored
+def learner_rewards(config: RewardConfig, env_reward: Tensor, model_reward: Tensor) -> Tensor:
+    """The reward the learner sees, from the environment's and the model's of the same steps."""
     return combine_rewards(
-        env_reward,
-        placed,
+        env_reward.float(),
+        model_reward,
         combine_mode=config.combine_mode,
         reward_weight=config.reward_weight,
         env_reward_weight=config.env_reward_weight,
     )
+
+
+def placed_rewards(
+    config: RewardConfig, env_reward: Tensor, model_reward: Tensor, ended: Tensor | None = None
+) -> Tensor:
+    """The model's rewards of the frames it scored, in the shape of `env_reward`.
+
+    `per_step`: one for each element of `env_reward`. `terminal`: one for each true entry of `ended`, in order; 0
+    elsewhere.
+    """
+    scored = model_reward.flatten().float().to(env_reward.device)
+    if config.reward_mode == "per_step":
+        if scored.numel() != env_reward.numel():
+            raise DataError(f"{scored.numel()} frames for {env_reward.numel()} rewards; per_step scores each step")
+        return scored.reshape(env_reward.shape)
+    if ended is None or ended.shape != env_reward.shape:
+        found = None if ended is None else list(ended.shape)
+        raise DataError(f"terminal mode needs `ended` of shape {list(env_reward.shape)}; found {found}")
+    if len(scored) != int(ended.sum()):
+        raise DataError(f"{len(scored)} final frames for {int(ended.sum())} episodes that ended; expected one each")
+    placed = torch.zeros(env_reward.shape, device=env_reward.device)
+    placed[ended.bool()] = scored
+    return placed
 
 
 class RewardManager:
@@ -84,23 +87,32 @@ class RewardManager:
     """
 
     def __init__(
-        self, model: BaseRewardModel, config: RewardConfig, debug_images: DebugImageWriter | None = None
+        self,
+        model: BaseRewardModel,
+        config: RewardConfig,
+        debug_images: DebugImageWriter | None = None,
+        *,
+        weight: float = 1.0,
     ) -> None:
         if config.reward_mode not in ("per_step", "terminal"):
             raise ConfigError(unknown_name("reward_mode", str(config.reward_mode), ["per_step", "terminal"]))
         self.model = model
         self.config = config
         self.debug_images = debug_images
+        self.weight = weight  # of this model among several
         # An unknown name must not wait for the first reward.
         self.map(torch.zeros(0))
         self.combine(torch.zeros(0), torch.zeros(0))
 
     @classmethod
     def from_config(cls, config: RewardConfig, device: str | torch.device = "cpu") -> Self:
-        """Load the model at `model.checkpoint_path`, and prepare debug images if a directory for them is set."""
-        model = load_reward_model(config.model.checkpoint_path, overrides=config.model, device=device)
-        directory = debug_directory(config.model.debug_save_dir)
-        return cls(model, config, DebugImageWriter(directory) if directory else None)
+        """Load the success classifier, or the only model; prepare debug images if a directory for them is set."""
+        wanted = config.models[0] if len(config.models) == 1 else frame_model(config)
+        if wanted is None:
+            raise ConfigError("reward.model: several reward models, and none of them is a success classifier")
+        model = load_reward_model(wanted.checkpoint_path, overrides=wanted, device=device)
+        directory = debug_directory(wanted.debug_save_dir)
+        return cls(model, config, DebugImageWriter(directory) if directory else None, weight=wanted.weight)
 
     @property
     def threshold(self) -> float:
@@ -123,29 +135,23 @@ class RewardManager:
         )
 
     def combine(self, env_reward: Tensor, model_reward: Tensor) -> Tensor:
-        return combine_rewards(
-            env_reward,
-            model_reward,
-            combine_mode=self.config.combine_mode,
-            reward_weight=self.config.reward_weight,
-            env_reward_weight=self.config.env_reward_weight,
-        )
+        return learner_rewards(self.config, env_reward, model_reward)
 
     def score(self, observations: Any) -> Tensor:
         """What the model says of each frame: a classifier's probability (256 frames at a time), or its estimate."""
         if not isinstance(self.model, SuccessClassifier):
             estimated = self.model.estimate(observations)
             if not isinstance(estimated, list):
-                return _checked(estimated["reward"])
-            return _checked(torch.stack([torch.as_tensor(item["reward"]).reshape(()) for item in estimated]))
-        probability = _checked(self.model.probabilities(observations))
+                return checked_scores(estimated["reward"])
+            return checked_scores(torch.stack([torch.as_tensor(item["reward"]).reshape(()) for item in estimated]))
+        probability = checked_scores(self.model.probabilities(observations))
         if self.debug_images is not None:
             self._show(self.model, observations, probability)
         return probability
 
     def reward_of(self, score: Tensor) -> Tensor:
         """The model's reward for its score: a probability is mapped, another estimate is a reward already."""
-        return self.map(score) if isinstance(self.model, SuccessClassifier) else score
+        return self.weight * (self.map(score) if isinstance(self.model, SuccessClassifier) else score)
 
     def compute_rewards(self, observations: Any) -> Tensor:
         """The model's reward of each frame, mapped but not yet weighted or combined."""
@@ -160,7 +166,7 @@ class RewardManager:
         """
         needed = self.config.reward_mode == "per_step" or (ended is not None and bool(ended.any()))
         scored = self.compute_rewards(observations) if needed else torch.zeros(0)
-        return learner_rewards(self.config, env_reward, scored, ended)
+        return learner_rewards(self.config, env_reward, placed_rewards(self.config, env_reward, scored, ended))
 
     def _show(self, model: SuccessClassifier, observations: Any, probability: Tensor) -> None:
         assert self.debug_images is not None
@@ -168,11 +174,11 @@ class RewardManager:
         self.debug_images.add(images.reshape(-1, *images.shape[-3:]), probability.flatten(), self.threshold)
 
 
-def _checked(scores: Tensor) -> Tensor:
+def checked_scores(scores: Tensor) -> Tensor:
     bad = scores.flatten().isnan().nonzero()
     if len(bad):
         raise DataError(
-            f"the reward model gave NaN for frame {int(bad[0])} of {scores.numel()} ({len(bad)} in all): its weights "
+            f"the reward model gave NaN for row {int(bad[0])} of {scores.numel()} ({len(bad)} in all): its weights "
             "are broken; use an earlier checkpoint"
         )
     return scores

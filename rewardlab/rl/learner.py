@@ -24,6 +24,8 @@ class Learner(Protocol):
     @property
     def policy(self) -> Policy: ...
 
+    updates: int  # optimizer steps so far
+
     def learn(self, batch: Batch) -> dict[str, float]:
         """PPO: all epochs over a rollout [T, N]. SAC, DQN: one step on transitions [B]. Gives figures to log."""
         ...

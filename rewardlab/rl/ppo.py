@@ -43,6 +43,7 @@ class PPO:
         self.batch_size = batch_size
         self.total_iterations = total_iterations
         self.iterations = 0
+        self.updates = 0
         self.optimizer = make_optimizer(network.parameters(), optim, _ADAM_EPS)
         self.reward_scale = RewardScale(gamma) if config.normalize_reward else None
         self._generator = torch.Generator().manual_seed(seed)
@@ -76,6 +77,7 @@ class PPO:
             "optimizer": self.optimizer.state_dict(),
             "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
             "iterations": self.iterations,
+            "updates": self.updates,
             "generator": self._generator.get_state(),
         }
 
@@ -85,6 +87,7 @@ class PPO:
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
         self.iterations = state["iterations"]
+        self.updates = state["updates"]
         self._generator.set_state(state["generator"])
 
     def _samples(self, rollout: Batch) -> tuple[TensorDict, dict[str, float]]:
@@ -129,6 +132,7 @@ class PPO:
         if self.optim.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.optim.max_grad_norm)
         self.optimizer.step()
+        self.updates += 1
         with torch.no_grad():
             # The estimator k3 of http://joschu.net/blog/kl-approx.html: never negative, little variance.
             kl = (log_ratio.exp() - 1 - log_ratio).mean()

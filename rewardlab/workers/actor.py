@@ -9,7 +9,8 @@ from torch import Tensor
 
 from rewardlab.config.schema import DQNConfig, ExperimentConfig, SACConfig
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
-from rewardlab.rewards.manager import RewardManager
+from rewardlab.rewards.manager import RewardManager, learner_rewards
+from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.rl.make import make_learner
 from rewardlab.types import Batch
 from rewardlab.workers.demonstrations import read_demonstrations
@@ -27,13 +28,15 @@ class ActorWorker:
     """Learns from rollouts [T, N] whose `reward` is the one to be maximised.
 
     Off policy, transitions go into a replay buffer. Their rewards are made again with `relabel`, or with
-    `reward.relabel: sample` whenever they are drawn, both from the frames they came with.
+    `reward.relabel: sample` whenever they are drawn, both from the frames they came with. What models over transitions
+    say is always of the moment in which a transition is drawn, and added to the `model_reward` it came with.
     """
 
     def __init__(
         self, cfg: ExperimentConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
     ) -> None:
         self.cfg = cfg
+        self.spaces = observation_space, action_space
         self.learner = make_learner(cfg, observation_space, action_space)
         self.settings = off_policy_settings(cfg)
         self.replay = None if self.settings is None else ReplayBuffer(self.settings.replay_size)
@@ -41,6 +44,7 @@ class ActorWorker:
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
         self._updates_due = 0.0
         self._manager: RewardManager | None = None
+        self._judge: TransitionRewards | None = None
 
     def policy_weights(self) -> dict[str, Tensor]:
         """A copy, for workers that act while this one learns on."""
@@ -53,7 +57,7 @@ class ActorWorker:
     def learn(self, rollout: Batch, env_steps: int) -> dict[str, float]:
         """`env_steps` have been made in all, those of the rollout included."""
         if self.settings is None:
-            return self.learner.learn(rollout)
+            return self.learner.learn(rollout) | {"updates": self.learner.updates}
         assert self.replay is not None
         self.replay.add(rollout.reshape(-1))
         if env_steps <= self.settings.learning_starts:
@@ -65,13 +69,13 @@ class ActorWorker:
             for name, value in self.learner.learn(self._sample()).items():
                 sums[name] = sums.get(name, 0.0) + value
         self._updates_due -= updates
-        return {name: total / updates for name, total in sums.items()}
+        return {name: total / updates for name, total in sums.items()} | {"updates": self.learner.updates}
 
     def load_demonstrations(self) -> None:
         """Those at `algorithm.sac.demo_path`, drawn for a part of each batch (RLPD)."""
         path = self.cfg.algorithm.sac.demo_path
         assert path is not None
-        if self.cfg.reward.use_reward_model:
+        if self.cfg.reward.use_reward_model and self._judge is None:
             self.load_reward_model()
         demos = read_demonstrations(path, self._manager, with_images=self.cfg.actor.model.kind == "cnn")
         self.demos = ReplayBuffer(len(demos))
@@ -83,6 +87,12 @@ class ActorWorker:
             self._manager = RewardManager.from_config(self.cfg.reward)
         if weights is not None:
             self._manager.model.load_state_dict(weights)
+
+    def load_transition_rewards(self, state: Mapping[str, Any]) -> None:
+        """The models that judge transitions as they are drawn, with their latest weights."""
+        if self._judge is None:
+            self._judge = TransitionRewards.from_config(self.cfg.reward, *self.spaces, learns=False)
+        self._judge.load_state_dict(state)
 
     def relabel(self) -> None:
         """Make the rewards of all stored transitions anew."""
@@ -109,7 +119,10 @@ class ActorWorker:
         size = self.cfg.actor.global_batch_size
         fraction = self.cfg.algorithm.sac.demo_fraction
         batch = mixed_sample(self.replay, self.demos, size, fraction, self._generator)
-        if self.cfg.reward.use_reward_model and self.cfg.reward.relabel == "sample":
+        if self._judge is not None:
+            said = batch["model_reward"] + self._judge.estimate(batch)
+            batch["reward"] = learner_rewards(self.cfg.reward, batch["env_reward"], said)
+        elif self.cfg.reward.use_reward_model and self.cfg.reward.relabel == "sample":
             batch["reward"] = self._rewards(batch)
         return batch
 

@@ -94,7 +94,11 @@ class RewardWorker:
 
     def save_checkpoint(self, path: str | Path, step: int) -> Path:
         """Write the model as it is now to `path`/step_<step>."""
-        return self.manager.model.save(Path(path) / f"step_{step:06d}")
+        return self.save(Path(path) / f"step_{step:06d}")
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model as it is now to `path`."""
+        return self.manager.model.save(path)
 
 
 class RewardGroup:
@@ -143,6 +147,9 @@ class RewardGroup:
 
     def save_checkpoint(self, path: str | Path, step: int) -> Path:
         return self.workers[0].submit("save_checkpoint", path, step).result()
+
+    def save(self, path: str | Path) -> Path:
+        return self.workers[0].submit("save", path).result()
 
     def _scatter(self, method: str, observations: Any) -> Futures[Any]:
         return self.workers.scatter(method, split_rows(observations, len(self.workers)), retry=True)

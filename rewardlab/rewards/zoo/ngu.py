@@ -61,6 +61,7 @@ class NGURewardModel(IntrinsicRewardModel):
 
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
+    by_episode: ClassVar[bool] = True
 
     def _build(self, task: Task) -> None:
         self.network = NGUNetwork(task, self.hidden_size_list, self.obs_norm)

@@ -75,6 +75,8 @@ class TREXRewardModel(ExpertRewardModel):
     better snippet starts later than the worse one; here starts are drawn freely.
     """
 
+    # A list = directories of episodes that get better from one to the next, as those of a policy's checkpoints do.
+    expert_data_path: str | Sequence[str] | None = None  # type: ignore[assignment]
     hidden_size_list: Sequence[int] = (64, 64)
     obs_norm: bool = True  # standardise vectors by the statistics of all trajectories
     batch_size: int = 64  # pairs of snippets in an update
@@ -100,7 +102,8 @@ class TREXRewardModel(ExpertRewardModel):
 
     def load_expert_data(self, data: Any) -> None:
         """Take ranked trajectories; every pair of different rank becomes a preference."""
-        trajectories = expert_trajectories(data)
+        several = isinstance(data, (list, tuple)) and len(data) > 0 and all(isinstance(item, str) for item in data)
+        trajectories = in_order(data) if several else expert_trajectories(data)
         try:
             ranks = self._ranks(trajectories)
         except DataError as error:
@@ -145,6 +148,9 @@ class TREXRewardModel(ExpertRewardModel):
 
     def collect_data(self, data: Any) -> None:
         """Nothing: only ranked trajectories are learned from."""
+
+    def can_train(self) -> bool:
+        return True
 
     def _losses(self) -> Iterator[Tensor]:
         columns = self.expert.columns
@@ -202,11 +208,18 @@ class DREXRewardModel(TREXRewardModel):
     """Disturbance-based Reward EXtrapolation (Brown et al. 2019b): T-REX with rankings made by noise.
 
     The more random actions are mixed into a policy's, the worse it does: `collect_noise_rollouts` collects such
-    trajectories, each with its `noise_level` in a column, and less noise ranks higher. Use it when there are
-    demonstrations (or a policy cloned from them) but nobody ranked anything. Cloning the policy is left to the user.
+    trajectories, each with its `noise_level` in a column, and less noise ranks higher. From the command line:
+    `rewardlab collect ... data.collection.random_actions=0.5`, a directory a level, named from noisy to clean. Use it
+    when there are demonstrations (or a policy cloned from them) but nobody ranked anything. Cloning the policy is left
+    to the user.
     """
 
     def _ranks(self, trajectories: Sequence[TensorDict]) -> Tensor:
+        if all("rank" in trajectory for trajectory in trajectories):
+            return returns(trajectories)
         if not all("noise_level" in trajectory for trajectory in trajectories):
-            raise DataError("no 'noise_level' in the trajectories, which drex ranks by; see collect_noise_rollouts")
+            raise DataError(
+                "no 'noise_level' in the trajectories, which drex ranks by; see collect_noise_rollouts, or give "
+                "directories in the order of falling data.collection.random_actions"
+            )
         return torch.stack([-trajectory["noise_level"][0].double().reshape(()) for trajectory in trajectories])

@@ -99,6 +99,7 @@ class PWILRewardModel(ExpertRewardModel):
     horizon: int | None = None  # T, the task's longest episode; null = the expert's longest
 
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
+    by_episode: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.horizon is not None and (type(self.horizon) is not int or self.horizon < 1):
@@ -119,6 +120,9 @@ class PWILRewardModel(ExpertRewardModel):
 
     def collect_data(self, data: Any) -> None:
         """Nothing: only the expert's transitions count."""
+
+    def can_train(self) -> bool:
+        return True
 
     def train(self) -> None:
         """Nothing: `load_expert_data` has done all."""

@@ -77,6 +77,9 @@ class REDRewardModel(ExpertRewardModel):
     def collect_data(self, data: Any) -> None:
         """Nothing: only the expert is learned from."""
 
+    def can_train(self) -> bool:
+        return True
+
     def _losses(self) -> Iterator[Tensor]:
         for batch in self._batches(self.expert.columns):
             yield self.network.learn(batch)

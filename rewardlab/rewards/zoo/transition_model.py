@@ -181,6 +181,9 @@ class TransitionRewardModel(BaseRewardModel):
     def _learn_statistics(self, rows: Rows) -> None:
         """Update running statistics with new rows."""
 
+    def can_train(self) -> bool:
+        return len(self._data) > 0
+
     def clear_data(self, iter: int) -> None:
         if self.time_to_clear(iter):
             self._data.clear()
@@ -199,18 +202,21 @@ class TransitionRewardModel(BaseRewardModel):
         for loss in self._losses():
             self._step(loss)
 
-    def _step(self, loss: Tensor) -> None:
+    def _prepared_optimizer(self) -> torch.optim.Optimizer:
         if self._optimizer is None:
-            trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            self._optimizer = self._make_optimizer(trainable)
+            self._optimizer = self._make_optimizer([p for p in self.parameters() if p.requires_grad])
+        return self._optimizer
+
+    def _step(self, loss: Tensor) -> None:
+        optimizer = self._prepared_optimizer()
         value = float(loss.detach())
         if not math.isfinite(value):
             raise DataError(
                 f"the loss is {value} at update {self.updates}: training stopped, the weights before it kept"
             )
-        self._optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        optimizer.step()
         self.log("loss", value)
         self.updates += 1
 
@@ -232,6 +238,24 @@ class TransitionRewardModel(BaseRewardModel):
         self.task  # noqa: B018  an error if it is not known
         super().load_state_dict(state)
         self.updates = int(state["updates"])
+
+    def training_state(self) -> dict[str, Any]:
+        return {
+            **super().training_state(),
+            "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
+            "generator": self._generator.get_state(),
+            "data": self._data.columns,
+        }
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        super().load_training_state(state)
+        self._optimizer = None
+        if state["optimizer"] is not None:
+            self._prepared_optimizer().load_state_dict(state["optimizer"])
+        self._generator.set_state(state["generator"])
+        self._data.clear()
+        if state["data"]:
+            self._data.add(state["data"])
 
     def load(self, path: str | Path) -> None:
         if self._task is None:
@@ -286,7 +310,10 @@ class ExpertRewardModel(TransitionRewardModel):
     @property
     def expert(self) -> Rows:
         if self._expert is None:
-            raise DataError(f"reward model '{self.model_type}' has no expert data: call load_expert_data first")
+            raise DataError(
+                f"reward model '{self.model_type}' has no expert data: set its option expert_data_path, or call "
+                "load_expert_data first"
+            )
         return self._expert
 
     @classmethod

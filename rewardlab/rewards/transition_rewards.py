@@ -1,0 +1,198 @@
+"""The reward models of a run that judge transitions, as one: collected for, trained, weighted and summed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from gymnasium import Space, spaces
+from tensordict import TensorDict
+from torch import Tensor
+
+from rewardlab.config.schema import RewardConfig
+from rewardlab.errors import ConfigError
+from rewardlab.rewards.base import BaseRewardModel
+from rewardlab.rewards.loading import create_reward_model, transition_models
+from rewardlab.rewards.manager import checked_scores
+from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.types import Batch
+
+_SEEN = ("observation", "next_observation", "action", "terminated", "truncated", "log_prob")
+
+
+class Member(NamedTuple):
+    model: BaseRewardModel
+    weight: float
+    cotrain: bool
+
+
+class Verdict(NamedTuple):
+    """What the models say of a rollout [T, N]; both are weighted sums."""
+
+    reward: Tensor
+    by_episode: Tensor  # the part that depends on whole episodes, and cannot be said again of single transitions
+    figures: dict[str, float]
+
+
+class TransitionRewards:
+    """Built for the task of a run, in whatever process is to train or to ask the models."""
+
+    def __init__(self, members: Mapping[str, Member], action_space: Space[Any], *, shows_env_reward: bool) -> None:
+        self.members = dict(members)
+        self.shows_env_reward = shows_env_reward
+        self._box = action_space if isinstance(action_space, spaces.Box) else None
+        self._unfinished: Batch | None = None  # steps of episodes that have begun in earlier rollouts
+        self._scalars = Scalars()
+        for member in self.members.values():
+            member.model.tb_logger = self._scalars
+
+    @classmethod
+    def from_config(
+        cls,
+        config: RewardConfig,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        *,
+        device: str = "cpu",
+        expert_data: Any = None,
+        learns: bool = True,
+    ) -> Self:
+        """`expert_data` is for the models whose config names none. One that never `learns` is given its weights."""
+        members: dict[str, Member] = {}
+        for wanted in transition_models(config):
+            given = {"model_type": wanted.model_type, "checkpoint_path": wanted.checkpoint_path, **wanted.options}
+            if not learns:
+                given.pop("expert_data_path", None)
+            model = create_reward_model(given, device)
+            if learns and expert_data is not None and _waits_for_expert(model):
+                model.load_expert_data(expert_data)
+            model.bind(observation_space, action_space)
+            cotrain = config.cotrain if wanted.cotrain is None else wanted.cotrain
+            members[_free_name(model.model_type, members)] = Member(model, wanted.weight, cotrain)
+        # With `add` and `weighted` the environment's reward comes in later, and must not come in twice; and of several
+        # models each would bring it.
+        alone = config.combine_mode == "replace" and len(config.models) == 1
+        return cls(members, action_space, shows_env_reward=alone)
+
+    def pretrain(self) -> dict[str, float]:
+        """Train every model on its expert data."""
+        for name, member in self.members.items():
+            if not isinstance(member.model, ExpertRewardModel):
+                raise ConfigError(f"reward.pretrain: reward model '{name}' does not learn from expert data")
+            if not member.model.can_train():
+                raise ConfigError(
+                    f"reward.pretrain: reward model '{name}' learns to tell the expert from the policy, which has done "
+                    "nothing yet; set reward.cotrain instead"
+                )
+            member.model.train()
+        return self._scalars.means()
+
+    def update(self, rollout: Batch, iteration: int) -> dict[str, float]:
+        """Co-training on what the policy did: collect, train, and clear where it is time to. The losses."""
+        seen = self._seen(rollout)
+        for member in self.members.values():
+            if member.cotrain:
+                member.model.collect_data(seen)
+                if member.model.can_train():
+                    member.model.train()
+                member.model.clear_data(iteration)
+        return self._scalars.means()
+
+    def judge(self, rollout: Batch) -> Verdict:
+        """The rewards of a rollout that goes on where the last one ended, see `begin`."""
+        seen = self._seen(rollout)
+        whole = seen if self._unfinished is None else TensorDict.cat([self._unfinished, seen])
+        reward, by_episode = torch.zeros(rollout.batch_size), torch.zeros(rollout.batch_size)
+        figures: dict[str, float] = {}
+        for name, member in self.members.items():
+            said = _estimate(member.model, whole if member.model.by_episode else seen)[-len(seen) :]
+            figures[f"reward_model/{name}_mean"] = float(said.mean())
+            figures[f"reward_model/{name}_std"] = float(said.std(unbiased=False))
+            reward += member.weight * said
+            if member.model.by_episode:
+                by_episode += member.weight * said
+        if any(member.model.by_episode for member in self.members.values()):
+            self._unfinished = _unfinished(whole)
+        return Verdict(reward, by_episode, figures)
+
+    def begin(self) -> None:
+        """All episodes start afresh."""
+        self._unfinished = None
+
+    def estimate(self, batch: Batch) -> Tensor:
+        """The weighted rewards of transitions in any order, by the models that need no episodes."""
+        seen = self._seen(batch)
+        reward = torch.zeros(batch.batch_size)
+        for member in self.members.values():
+            if not member.model.by_episode:
+                reward += member.weight * _estimate(member.model, seen)
+        return reward
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `estimate` depends on."""
+        return {name: member.model.state_dict() for name, member in self.members.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, member in self.members.items():
+            member.model.load_state_dict(state[name])
+
+    def training_state(self) -> dict[str, Any]:
+        """What `update` depends on too: optimisers, random generators, collected data."""
+        return {name: member.model.training_state() for name, member in self.members.items()}
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        for name, member in self.members.items():
+            member.model.load_training_state(state[name])
+
+    def save(self, directory: str | Path) -> None:
+        """A checkpoint of each model, `directory`/<its name>."""
+        for name, member in self.members.items():
+            member.model.save(Path(directory) / name)
+
+    def _seen(self, batch: Batch) -> Batch:
+        """What models look at: actions as the environment took them, and its reward unless it is added later."""
+        seen = batch.select(*_SEEN, strict=False)
+        if self._box is not None:
+            low, high = torch.as_tensor(self._box.low), torch.as_tensor(self._box.high)
+            seen["action"] = seen["action"].clamp(low, high)
+        if self.shows_env_reward:
+            seen["reward"] = batch["env_reward"]
+        return seen
+
+
+class Scalars:
+    """Stands in for a TensorBoard writer: what models report of single updates becomes one mean an iteration."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = {}
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        self._values.setdefault(tag, []).append(float(scalar_value))
+
+    def means(self) -> dict[str, float]:
+        values, self._values = self._values, {}
+        return {tag: sum(numbers) / len(numbers) for tag, numbers in values.items()}
+
+
+def _estimate(model: BaseRewardModel, seen: Batch) -> Tensor:
+    reward: Tensor = model.estimate(seen)["reward"]
+    return checked_scores(reward.float().cpu())
+
+
+def _waits_for_expert(model: BaseRewardModel) -> bool:
+    return isinstance(model, ExpertRewardModel) and model.expert_data_path is None
+
+
+def _free_name(model_type: str, taken: Mapping[str, Any]) -> str:
+    name, number = model_type, 2
+    while name in taken:
+        name, number = f"{model_type}_{number}", number + 1
+    return name
+
+
+def _unfinished(steps: Batch) -> Batch | None:
+    """The last steps of [T, N], from where the oldest episode that has not ended begins."""
+    ended = steps["terminated"] | steps["truncated"]
+    number = torch.arange(1, len(ended) + 1)[:, None]
+    begins = int((ended * number).amax(0).amin())
+    return steps[begins:].clone() if begins < len(steps) else None
