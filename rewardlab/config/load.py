@@ -174,7 +174,8 @@ def _build(mapping: Mapping[str, Any], overrides: Sequence[Override], check_file
             notes += translated.notes
             implied = _over(implied, translated.implied)
             for key, value in _entries(translated.mapping):
-                OmegaConf.update(raw, key, value, merge=True)
+                # A list takes the place of what was there, which may be a single block (reward.model).
+                OmegaConf.update(raw, key, value, merge=not isinstance(value, list))
         full = _resolve(_over(implied, _container(raw, resolve=False)))
     except OmegaConfBaseException as error:
         raise ConfigError(_omegaconf_message(error)) from None

@@ -129,7 +129,8 @@ def _given(cfg: Any) -> dict[str, Any]:
     if not isinstance(cfg, Mapping):
         raise ConfigError(f"a reward model is described by a mapping or a dataclass; found a {type(cfg).__name__}")
     given = {str(key): value for key, value in cfg.items() if value is not None}
-    return {**given, **given.pop("options", {})}
+    options = given.pop("options", {})
+    return {**given, **options}
 
 
 def _arguments(cls: type) -> set[str]:

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import torch
 
 from rewardlab.cli import main
 from rewardlab.config import load_config
-from rewardlab.config.schema import ClusterConfig
 from rewardlab.data import read_episodes
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.envs.tabletop.tasks import PickCube
@@ -29,7 +27,6 @@ from rewardlab.rl import SAC
 from rewardlab.training.run_log import RunLog
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
-from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.lanes import Lanes, Rollout
 
 SMALL = [
@@ -80,13 +77,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     classifier = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
     return classifier.save(tmp_path_factory.mktemp("model") / "best_model")
-
-
-@pytest.fixture(scope="module")
-def running_ray() -> Iterator[None]:
-    """One cluster for all tests here: starting it takes as long as they do."""
-    with Cluster(ClusterConfig(backend="ray")):
-        yield
 
 
 def learned(model: Path, *more: str) -> list[str]:

@@ -95,7 +95,9 @@ class NGURewardModel(IntrinsicRewardModel):
         nearest = []
         # Some steps at a time: all pairs of a long episode would not fit in memory.
         for now in torch.split(step, _STEPS_TOGETHER):
-            squared = torch.cdist(after[now], memory).square().masked_fill(step > now[:, None], torch.inf)
+            # Not by matrix products: those round away small distances, which count most here.
+            distance = torch.cdist(after[now], memory, compute_mode="donot_use_mm_for_euclid_dist")
+            squared = distance.square().masked_fill(step > now[:, None], torch.inf)
             nearest.append(squared.topk(count, dim=1, largest=False).values)
         return torch.cat(nearest)
 

@@ -1,0 +1,199 @@
+"""Policies that train on the models of the zoo: every shipped config, and what the loop promises to all models."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from rewardlab.config import config_names, load_config
+from rewardlab.errors import ConfigError
+from rewardlab.pipelines import collect, train_policy
+from rewardlab.rewards import load_reward_model
+from rewardlab.rewards.transition_rewards import TransitionRewards
+from rewardlab.training.run_state import load_state
+from rewardlab.workers.actor import ActorWorker
+
+CARTPOLE = [name for name in config_names() if name.startswith("zoo/cartpole_") and name.count("_") > 1]
+SMALL = [
+    "env.train.num_envs=4",
+    "env.eval.num_envs=2",
+    "runner.max_epochs=3",
+    "algorithm.ppo.rollout_steps=8",
+    "algorithm.ppo.update_epochs=1",
+    "algorithm.dqn.rollout_steps=8",
+    "algorithm.dqn.learning_starts=32",
+    "actor.model.hidden_sizes=[8]",
+    "actor.global_batch_size=16",
+    "runner.val_check_interval=3",
+]
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two directories of two episodes each."""
+    place = tmp_path_factory.mktemp("expert")
+    for number in (1, 2):
+        settings = ["data.collection.policy=random", f"data.collection.save_dir={place}/{number}", f"seed={number}"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CartPole knows no success
+            collect.run(load_config("zoo/cartpole_expert", settings))
+    return place
+
+
+def train(config: str, out: Path, *overrides: str, expert: Path | None = None) -> Path:
+    settings = [*SMALL, f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
+    if config.endswith(("trex", "drex")):
+        settings.append(f"reward.model.options.expert_data_path=[{expert}/1,{expert}/2]")
+    elif needs_expert(config):
+        settings.append(f"reward.model.options.expert_data_path={expert}")
+    return train_policy.run(load_config(config, [*settings, *overrides]))
+
+
+def needs_expert(config: str) -> bool:
+    return config.rpartition("_")[2] in ("gail", "cost", "red", "pwil", "pdeil", "trex", "drex")
+
+
+def history(out: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_state(checkpoint)[0]["policy"]
+    return found
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("config", CARTPOLE)
+def test_the_reward_reaches_the_learner(config: str, episodes: Path, tmp_path: Path) -> None:
+    """The entry test of every shipped config; a reward that changes nothing about the policy is worth nothing."""
+    policies = []
+    for weight in (0, 1, 1000):
+        more = ["reward.combine_mode=add", f"reward.reward_weight={weight}"]
+        policies.append(weights(train(config, tmp_path / f"weight_{weight}", *more, expert=episodes)))
+    assert not any(same(policies[one], policies[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+
+    run, name = tmp_path / "weight_1", config.removeprefix("zoo/cartpole_").partition("_")[2]
+    saved = load_reward_model(run / "reward_models" / "last" / name)
+    assert saved.model_type == name
+    assert (run / "reward_models" / "best" / name / "model.safetensors").exists()
+    last = history(run)[-1]
+    assert np.isfinite([last[f"reward_model/{name}_mean"], last[f"reward_model/{name}_std"]]).all()
+
+
+@pytest.mark.parametrize("config", ["zoo/cartpole_ppo_gail", "zoo/cartpole_dqn_icm", "zoo/cartpole_ppo_ngu"])
+def test_a_resumed_run_trains_policy_and_reward_model_as_if_unbroken(
+    config: str, episodes: Path, tmp_path: Path
+) -> None:
+    plan = ["runner.max_epochs=4", "runner.save_interval=2", "runner.val_check_interval=2"]
+    unbroken = train(config, tmp_path / "unbroken", *plan, expert=episodes)
+    out = tmp_path / "broken"
+    half = train(config, out, *plan, "runner.max_epochs=2", expert=episodes)
+    resumed = train(config, out, *plan, f"runner.resume_dir={half}", expert=episodes)
+    assert same(weights(resumed), weights(unbroken))
+    assert history(out) == history(tmp_path / "unbroken")
+    name = config.rpartition("_")[2]
+    models = [load_reward_model(run / "reward_models" / "last" / name) for run in (out, tmp_path / "unbroken")]
+    assert same(models[0].state_dict(), models[1].state_dict())
+
+
+def test_ray_and_this_process_train_the_same(episodes: Path, tmp_path: Path, running_ray: None) -> None:
+    here = train("zoo/cartpole_dqn_gail", tmp_path / "here", expert=episodes)
+    there = train("zoo/cartpole_dqn_gail", tmp_path / "there", "cluster.backend=ray", expert=episodes)
+    assert same(weights(here), weights(there))
+
+
+def test_random_warm_up_reaches_the_model(tmp_path: Path) -> None:
+    """The first steps are made before anything is learned; they are what novelty is measured against."""
+    out = tmp_path / "run"
+    train("zoo/cartpole_dqn_rnd", out, "algorithm.dqn.learning_starts=100000")
+    assert "train/loss" not in history(out)[-1]
+    model = load_reward_model(out / "reward_models" / "last" / "rnd")
+    assert int(model.state_dict()["updates"]) == 3 * model.update_per_collect  # type: ignore[attr-defined]
+    assert int(model.reward_statistics.count) == 3 * 8 * 4  # type: ignore[attr-defined]
+
+
+def test_collected_data_is_cleared_by_iterations_of_the_loop(tmp_path: Path) -> None:
+    train("zoo/cartpole_ppo_rnd", tmp_path / "run", "reward.model.options.clear_buffer_per_iters=2")
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+    data = load_state(checkpoint)[0]["transition_rewards"]["rnd"]["data"]
+    assert len(next(iter(data.values()))) == 8 * 4  # of the third iteration alone
+
+
+def test_several_models_are_weighted_summed_and_logged_apart(episodes: Path, tmp_path: Path) -> None:
+    gail = f"{{model_type: gail, weight: 0.5, options: {{expert_data_path: {episodes}}}}}"
+    out = tmp_path / "run"
+    train("zoo/cartpole_ppo_rnd", out, f"reward.model=[{{model_type: rnd, weight: 2.0}},{gail}]", expert=episodes)
+    for row in history(out):
+        expected = 2 * row["reward_model/rnd_mean"] + 0.5 * row["reward_model/gail_mean"]
+        assert row["rollout/rewards"] == pytest.approx(expected, rel=1e-4)
+    assert {path.name for path in (out / "reward_models" / "last").iterdir()} == {"rnd", "gail"}
+
+
+def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -> None:
+    cfg = load_config("zoo/cartpole_dqn_rnd", [*SMALL, "reward.model.options.intrinsic_reward_type=assign"])
+    env = train_policy.EnvWorker(cfg.env.train, seed=0, keep_next=True)
+    actor, judge = ActorWorker(cfg, *env.spaces()), TransitionRewards.from_config(cfg.reward, *env.spaces())
+    env.begin(0)
+    for _ in range(8):
+        env.step(np.zeros(4, np.int64))
+    rollout = env.fetch().update({"action": torch.zeros(8, 4, dtype=torch.int64)})
+    rollout = rollout.update({"reward": torch.zeros(8, 4), "model_reward": torch.zeros(8, 4)})
+    actor.learn(rollout, env_steps=0)
+    for _ in range(2):
+        judge.update(rollout, 1)
+        actor.load_transition_rewards(judge.state_dict())
+        batch = actor._sample()
+        assert torch.allclose(batch["reward"], judge.estimate(batch))
+        assert batch["reward"].std() > 0
+    assert not batch["env_reward"].eq(batch["reward"]).any()
+
+
+@pytest.mark.parametrize("name", ["pwil", "ngu"])
+def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str, episodes: Path) -> None:
+    options = [f"reward.model.options.expert_data_path={episodes}"] if name == "pwil" else []
+    cfg = load_config(f"zoo/cartpole_ppo_{name}", [*options])
+    env = train_policy.EnvWorker(cfg.env.train, seed=0, keep_next=True)
+    rewards = TransitionRewards.from_config(cfg.reward, *env.spaces())
+    env.begin(0)
+    rng = np.random.default_rng(0)
+    actions = rng.integers(0, 2, (60, 8))
+    for action in actions:
+        env.step(action)
+    steps: TensorDict = env.fetch().update({"action": torch.from_numpy(actions)})
+    whole = rewards.judge(steps).by_episode
+    rewards.begin()
+    pieces = torch.cat([rewards.judge(steps[start : start + 7]).by_episode for start in range(0, 60, 7)])
+    assert torch.allclose(whole, pieces, rtol=1e-4)
+    assert whole.std() > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "words"),
+    [
+        ("zoo/cartpole_ppo_gail", ["reward.pretrain=true"], "learns to tell the expert from the policy"),
+        ("zoo/cartpole_ppo_rnd", ["reward.pretrain=true"], "'rnd' does not learn from expert data"),
+        ("zoo/cartpole_ppo_rnd", ["reward.model.model_type=rdn"], "Did you mean 'rnd'?"),
+        ("zoo/cartpole_ppo_rnd", ["reward.model.options.learning_rte=1.0"], "Did you mean 'learning_rate'?"),
+        ("zoo/cartpole_ppo_rnd", ["reward.model.model_type=resnet_reward"], "random weights are never used"),
+    ],
+)
+def test_what_cannot_be_is_said(config: str, overrides: list[str], words: str, episodes: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        train(config, tmp_path / "run", *overrides, expert=episodes)
+
+
+def test_expert_data_may_be_given_by_the_caller(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    expert = {"observation": rng.normal(size=(20, 4)).astype(np.float32), "action": rng.integers(0, 2, 20)}
+    settings = [*SMALL, f"runner.logger.log_path={tmp_path}", "reward.model.options.expert_data_path=null"]
+    train_policy.run(load_config("zoo/cartpole_ppo_red", settings), expert_data=lambda: expert)
+    assert (tmp_path / "cartpole_ppo_red" / "reward_models" / "last" / "red").is_dir()
