@@ -119,62 +119,22 @@ _EPSILON_DECAY = 10_000
 _STEPS_OF_EPISODES = 32  # of each environment, where DI-engine counts episodes
 
 # Keys and blocks of which nothing is lost: what machines do, and what the environment or the algorithm says anyway.
-SILENT = set(
-    [
-        "create_config.env_manager",
-        "create_config.replay_buffer",
-        "create_config.collector",
-        "create_config.learner",
-        "create_config.evaluator",
-        "create_config.env.import_names",
-        "create_config.policy.import_names",
-        "create_config.reward_model.import_names",
-        "seed",
-        "env.manager",
-        "env.replay_path",
-        "env.act_scale",
-        "env.use_act_scale",
-        "env.type",
-        "env.env_id",
-        "policy.type",
-        "policy.cuda",
-        "policy.multi_gpu",
-        "policy.on_policy",
-        "policy.action_space",
-        "policy.continuous",
-        "policy.recompute_adv",
-        "policy.command",
-        "policy.other.commander",
-        "policy.other.eps",
-        "policy.other.replay_buffer.type",
-        "policy.model.obs_shape",
-        "policy.model.action_shape",
-        "policy.model.action_space",
-        "policy.model.continuous",
-        "policy.model.agent_obs_shape",
-        "policy.model.global_obs_shape",
-        "policy.model.collector_env_num",
-        "policy.model.head_hidden_size",
-        "policy.model.actor_head_hidden_size",
-        "policy.model.critic_head_hidden_size",
-        "policy.model.actor_head_layer_num",
-        "policy.model.critic_head_layer_num",
-        "policy.model.actor_head_type",
-        "policy.learn.multi_gpu",
-        "policy.learn.learner",
-        "policy.learn.adv_norm",
-        "policy.learn.ppo_param_init",
-        "policy.learn.log_space",
-        "policy.learn.grad_clip_type",
-        "policy.learn.learning_rate_alpha",
-        "policy.collect.env_num",
-        "policy.collect.collector_env_num",
-        "policy.collect.collector",
-        "policy.collect.noise_sigma",
-        "policy.eval.env_num",
-        "policy.eval.evaluator",
-    ]
-)
+SILENT = {
+    "seed",
+    *(f"create_config.{name}" for name in ("env_manager", "replay_buffer", "collector", "learner", "evaluator")),
+    *(f"create_config.{name}.import_names" for name in ("env", "policy", "reward_model")),
+    *(f"env.{name}" for name in ("type", "env_id", "manager", "replay_path", "act_scale", "use_act_scale")),
+    *(f"policy.{name}" for name in ("type", "cuda", "multi_gpu", "on_policy", "action_space", "continuous")),
+    *(f"policy.{name}" for name in ("recompute_adv", "command", "eval.env_num", "eval.evaluator")),
+    *(f"policy.other.{name}" for name in ("commander", "eps", "replay_buffer.type")),
+    *(f"policy.model.{name}" for name in ("obs_shape", "agent_obs_shape", "global_obs_shape", "action_shape")),
+    *(f"policy.model.{name}" for name in ("action_space", "continuous", "collector_env_num", "head_hidden_size")),
+    *(f"policy.model.actor_head_{name}" for name in ("hidden_size", "layer_num", "type")),
+    *(f"policy.model.critic_head_{name}" for name in ("hidden_size", "layer_num", "type")),
+    *(f"policy.learn.{name}" for name in ("multi_gpu", "learner", "adv_norm", "ppo_param_init", "log_space")),
+    *(f"policy.learn.{name}" for name in ("grad_clip_type", "learning_rate_alpha")),
+    *(f"policy.collect.{name}" for name in ("env_num", "collector_env_num", "collector", "noise_sigma")),
+}
 # Key -> (the value that says what is done here anyway, what is done here).
 NEUTRAL: dict[str, tuple[Any, str]] = {
     "policy.nstep": (1, "targets look one step ahead"),
@@ -198,24 +158,18 @@ REWARD_TYPES = {"rnd-ngu": "ngu", "episodic": "ngu"}
 # Of a type: DI-engine's key -> the argument here. Keys with the same name need no row.
 REWARD_KEYS: dict[str, dict[str, str]] = {"pwil": {"alpha": "reward_scale", "beta": "bandwidth"}}
 # What the environment's spaces say, or only DI-engine's logs need.
-REWARD_SILENT = set(
-    [
+REWARD_SILENT = {
+    *(
         "type",
         "exp_name",
         "env_id",
         "algo_for_model",
+        "collect_count",
         "log_every_n_train",
         "store_model_every_n_train",
-        "collect_count",
-        "obs_shape",
-        "action_shape",
-        "input_size",
-        "s_size",
-        "a_size",
-        "discrete_action",
-        "continuous",
-    ]
-)
+    ),
+    *("obs_shape", "action_shape", "input_size", "s_size", "a_size", "discrete_action", "continuous"),
+}
 _GIVE_DATA = "demonstrations are made beforehand and given as expert_data or reward_model.expert_data_path"
 _SCALE = "novelty is divided by its running root mean square; the environment's reward is left alone"
 REWARD_DROPPED: dict[str, str] = {
@@ -421,7 +375,7 @@ def _reward_options(kind: str, given: Flat) -> tuple[Flat, list[str]]:
         del options["hidden_size"]
     if (sizes := options.get("hidden_size_list")) and len(sizes) > 1 and sizes[-1] == 1:
         options["hidden_size_list"] = list(sizes[:-1])  # the last one is the output
-    if "intrinsic_reward_rescale" in options or "intrinsic_reward_weight" in options:
+    if any(key.startswith("intrinsic_reward_") for key in options):
         _take_weight(options)
     if kind == "icm" and "reverse_scale" in options:
         # scale * inverse + forward is (1 - beta) * inverse + beta * forward, up to a factor.
