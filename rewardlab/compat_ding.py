@@ -384,7 +384,10 @@ def _reward_options(kind: str, given: Flat) -> tuple[Flat, list[str]]:
         _take_epochs(options)
     if kind in ("gail", "guided_cost") and "data_path" in options:
         options.setdefault("expert_data_path", f"{options.pop('data_path')}/expert_data.pkl")
-    notes = [f"reward_model.{key} is ignored: {why}" for key, why in REWARD_DROPPED.items() if key in options]
+    lost: dict[str, list[str]] = {}
+    for key in options.keys() & REWARD_DROPPED.keys():
+        lost.setdefault(REWARD_DROPPED[key], []).append(f"reward_model.{key}")
+    notes = [f"{', '.join(sorted(keys))} ignored: {why}" for why, keys in sorted(lost.items())]
     dropped = REWARD_SILENT | REWARD_DROPPED.keys()
     return {key: value for key, value in options.items() if key not in dropped}, notes
 

@@ -14,7 +14,11 @@ from rich.console import Console
 from rewardlab.compat import CompatibilityNote
 from rewardlab.config import ExperimentConfig, config_from_mapping, to_yaml
 from rewardlab.errors import ConfigError
-from rewardlab.pipelines import serial_pipeline_reward_model_offpolicy, serial_pipeline_reward_model_onpolicy
+from rewardlab.pipelines import (
+    serial_pipeline_reward_model_offpolicy,
+    serial_pipeline_reward_model_onpolicy,
+    train_policy,
+)
 from rewardlab.pipelines.serial import BUDGET, serial_config
 from rewardlab.rewards import BaseRewardModel, register_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
@@ -179,3 +183,21 @@ def test_off_policy_training(tmp_path: Path) -> None:
     rows = history(checkpoint)
     assert [row["env_steps"] for row in rows] == [32, 64]
     assert rows[-1]["train/loss"] >= 0
+
+
+def test_the_call_in_the_docs_is_understood_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serial_pipelines.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    asked: list[ExperimentConfig] = []
+    monkeypatch.setattr(train_policy, "run", lambda cfg, **_: asked.append(cfg))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(code, {})
+
+    (cfg,) = asked
+    assert (cfg.runner.max_env_steps, cfg.algorithm.ppo.rollout_steps, cfg.algorithm.ppo.update_epochs) == (
+        100_000,
+        32,
+        4,
+    )
