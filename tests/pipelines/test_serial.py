@@ -100,6 +100,12 @@ def test_our_own_configs_in_every_form(tmp_path: Path) -> None:
         serial_config("tabletop_ppo_mlp", on_policy=True)
 
 
+def test_several_models_stay_several() -> None:
+    models = [{"model_type": "rnd", "weight": 0.5}, {"model_type": "icm", "cotrain": False}]
+    cfg = config_from_mapping({**OURS, "reward": {"model": models}})
+    assert serial_config(cfg, on_policy=True).reward.models == cfg.reward.models
+
+
 def test_a_place_for_the_results(tmp_path: Path) -> None:
     cfg = serial_config((MAIN, create("ppo")), on_policy=True, log_path=tmp_path / "a, b")
     assert cfg.runner.logger.log_path == str(tmp_path / "a, b")
