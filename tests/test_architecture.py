@@ -10,7 +10,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 # Each layer may import the ones before it, and itself.
 LAYERS = [
     {"errors", "keys", "registry", "types"},
-    {"compat", "config"},
+    {"compat", "compat_ding", "config"},
     {"data", "models"},
     {"envs"},
     {"rewards", "rl"},
