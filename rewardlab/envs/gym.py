@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.errors import ConfigError
-from rewardlab.keys import ACHIEVED_GOAL
+from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
 from rewardlab.registry import unknown_name
 
 
@@ -53,7 +53,8 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
         raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
     space = env.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {}
-    has_goals = ACHIEVED_GOAL in parts and not needs_pictures  # beside pictures, all else is one state
+    # Beside pictures, goals are numbers of the state.
+    has_goals = set(parts) == {"observation", ACHIEVED_GOAL, DESIRED_GOAL} and not needs_pictures
     if not isinstance(space, spaces.Box) and "images" not in parts and not has_goals:
         env = gymnasium.wrappers.FlattenObservation(env)
     return RenderedObservation(env, cfg) if needs_pictures else env

@@ -1,5 +1,6 @@
 """HER: goals that were reached by chance."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,15 @@ import torch
 from tensordict import TensorDict
 from zoo_toys import as_list, make_goals, make_rollout, new
 
-from rewardlab.config.schema import EnvConfig
+from rewardlab.config.schema import DQNConfig, EnvConfig, OptimConfig, PolicyModelConfig
 from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.policies import make_q_network
+from rewardlab.rewards.zoo.hindsight import HERRewardModel
+from rewardlab.rl import DQN
+from rewardlab.rl.evaluation import Evaluation
 from rewardlab.workers.env import EnvWorker
+from rewardlab.workers.rollout import RolloutWorker
 
 
 def walk() -> TensorDict:
@@ -86,10 +92,12 @@ def test_what_follows_a_new_goal_by_hand() -> None:
         batch_size=[8],
     )
     goal = torch.tensor([5.0, 6, 7, 6, 8, 6, 7, 7])[:, None]
-    ends: Any = new("her").with_goals(rows, goal)  # type: ignore[attr-defined]
+    model: Any = new("her")
+    ends = model.with_goals(rows, goal)
     # The last two keep their goal, and with it what the environment said: here that it goes on, and that it ended.
     assert ends["terminated"].tolist() == [True, True, True, False, True, False, False, True]
-    goes_on: Any = new("her", goal_ends_episode=False).with_goals(rows, goal)  # type: ignore[attr-defined]
+    model = new("her", goal_ends_episode=False)
+    goes_on = model.with_goals(rows, goal)
     assert torch.equal(goes_on["terminated"], rows["terminated"])
     for which in ("observation", "next_observation"):
         assert torch.equal(ends[which, "desired_goal"], goal)
@@ -112,6 +120,32 @@ def test_in_bitflip_a_relabelled_transition_ends_where_its_goal_is_reached() -> 
     assert (drawn["next_observation", "desired_goal"] == drawn["observation", "desired_goal"]).all()
     assert torch.equal(drawn["terminated"], drawn["reward"] == 0)
     assert 0.3 < drawn["terminated"].float().mean() < 0.8  # by chance a third or less of them reached their goal
+
+
+@pytest.mark.parametrize("with_hindsight", [True, False])
+def test_dqn_flips_eight_bits_with_hindsight_and_not_without(with_hindsight: bool) -> None:
+    config = EnvConfig(id="toy/BitFlip", num_envs=8, options={"bits": 8})
+    worker = EnvWorker(config, seed=0, keep_next=True)
+    arrival = worker.begin(0)
+    network = make_q_network(*worker.spaces(), PolicyModelConfig(hidden_sizes=(256,)), seed=0)
+    settings = DQNConfig(epsilon_start=0.2, epsilon_end=0.2, target_update_interval=1, tau=0.05)
+    learner = DQN(network, settings, OptimConfig(lr=3e-3, schedule="constant"), gamma=0.98, seed=0)
+    learner.set_progress(0, 1)
+    actor = RolloutWorker(network, worker.spaces()[1], seed=0)
+    model, replay, generator = new("her"), EpisodeReplay(10_000), dice()
+    assert isinstance(model, HERRewardModel)
+    for iteration in range(30):
+        actor.begin(iteration)
+        for _ in range(8):
+            arrival = worker.step(actor.act(arrival))
+        rollout = actor.fetch(arrival).update(worker.fetch())
+        rollout["reward"] = rollout["env_reward"]
+        replay.add_rollout(rollout)
+        for _ in range(20):
+            drawn = model.sample(replay, 128, generator) if with_hindsight else replay.sample(128, generator)
+            learner.learn(model.estimate(drawn))
+    success = Evaluation(dataclasses.replace(config, num_envs=200), seed=1).run(network)["success_once"]
+    assert success > 0.9 if with_hindsight else success < 0.2
 
 
 def test_estimate_rewards_the_goals_that_are_there() -> None:
