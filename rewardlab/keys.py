@@ -3,6 +3,11 @@
 STATE = "observation.state"
 IMAGES = "observation.images."  # followed by the camera's name
 
+# Of observations of tasks with goals, as Gymnasium-Robotics names them.
+ACHIEVED_GOAL = "achieved_goal"
+DESIRED_GOAL = "desired_goal"
+STATE_NAMES = ("state", "observation")  # what environments call the state; it travels under the first
+
 DEFAULT_CAMERA = "base_camera"
 
 # Simulators disagree on the key; the package reads all of them and writes the first.

@@ -3,6 +3,8 @@
 A Batch is a TensorDict of transitions. Its keys:
 
     observation.state             float32 [..., S]
+    observation.achieved_goal     float32 [..., G]   tasks with goals: what is reached here, a part of the state
+    observation.desired_goal      float32 [..., G]   ... and what is to be reached
     observation.images.<camera>   uint8   [..., H, W, 3]
     action                        float32 [..., A] or int64 [...]
     reward                        float32 [...]   what the learner sees

@@ -29,6 +29,9 @@ class ReplayBuffer:
 
     def add(self, batch: Batch) -> None:
         """Append transitions [n]; the oldest make room."""
+        self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
         if batch.batch_dims != 1:
             raise DataError(f"transitions have batch size {list(batch.batch_size)}; expected a flat batch [n]")
         rows = self._allocated(batch)
@@ -66,7 +69,7 @@ class ReplayBuffer:
             raise DataError(f"the saved replay buffer holds {state['capacity']} rows, this one {self.capacity}")
         self._rows, self._size, self._next = None, 0, 0
         if state["size"]:
-            self.add(TensorDict(state["rows"], batch_size=[state["size"]]))
+            self._append(TensorDict(state["rows"], batch_size=[state["size"]]))
         self._next = state["next"]
 
     @property
@@ -80,14 +83,18 @@ class ReplayBuffer:
             self._rows = batch[:0].new_empty(torch.Size([self.capacity]))
         if _columns(self._rows) != _columns(batch):
             raise DataError(
-                f"transitions have the columns {', '.join(sorted(map(str, _columns(batch))))}; the replay buffer holds "
-                f"{', '.join(sorted(map(str, _columns(self._rows))))}"
+                f"transitions have the columns {', '.join(columns_of(batch))}; the replay buffer holds "
+                f"{', '.join(columns_of(self._rows))}"
             )
         return self._rows
 
 
 def _columns(batch: Batch) -> set[Any]:
     return set(batch.keys(include_nested=True, leaves_only=True))
+
+
+def columns_of(batch: Batch) -> list[str]:
+    return sorted(key if isinstance(key, str) else ".".join(key) for key in _columns(batch))
 
 
 def mixed_sample(

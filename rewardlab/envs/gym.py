@@ -11,22 +11,27 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.errors import ConfigError
+from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
 from rewardlab.registry import unknown_name
 
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """`cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
-
-    offered = EnvConfig()
-    for key in ("reward", "success_hold_steps", "target_ee_pose"):
-        if getattr(cfg, key) != getattr(offered, key):
-            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {getattr(cfg, key)!r}")
+    refuse_unoffered(cfg, "reward", "success_hold_steps", "target_ee_pose")
 
     def make_one() -> gymnasium.Env[Any, Any]:
         return _make_one(cfg)
 
     makers: list[Callable[[], gymnasium.Env[Any, Any]]] = [make_one] * cfg.num_envs
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def refuse_unoffered(cfg: EnvConfig, *keys: str) -> None:
+    """Raise if one of the keys, which this environment does not have, is set."""
+    unset = EnvConfig()
+    for key in keys:
+        if getattr(cfg, key) != getattr(unset, key):
+            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {getattr(cfg, key)!r}")
 
 
 def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
@@ -47,8 +52,10 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     except TypeError as error:
         raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
     space = env.observation_space
-    has_images = isinstance(space, spaces.Dict) and "images" in space.spaces
-    if not isinstance(space, spaces.Box) and not has_images:
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    # Beside pictures, goals are numbers of the state.
+    has_goals = set(parts) == {"observation", ACHIEVED_GOAL, DESIRED_GOAL} and not needs_pictures
+    if not isinstance(space, spaces.Box) and "images" not in parts and not has_goals:
         env = gymnasium.wrappers.FlattenObservation(env)
     return RenderedObservation(env, cfg) if needs_pictures else env
 

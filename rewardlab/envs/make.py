@@ -9,7 +9,8 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import EnvConfig
-from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs import bitflip
+from rewardlab.envs.gym import make_gym_vec_env, refuse_unoffered
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
 from rewardlab.registry import Registry, unknown_name
@@ -17,6 +18,7 @@ from rewardlab.registry import Registry, unknown_name
 EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
 
 _TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
+_BITFLIP_OPTIONS = ("bits",)
 
 FAMILIES: Registry[EnvMaker] = Registry("environment family")
 
@@ -41,9 +43,7 @@ def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
 
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    for name in cfg.options:
-        if name not in _TABLETOP_OPTIONS:
-            raise ConfigError(unknown_name(f"option of '{cfg.id}'", name, _TABLETOP_OPTIONS))
+    _check_options(cfg, _TABLETOP_OPTIONS)
     limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),
@@ -58,3 +58,20 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     )
     env.spec = gymnasium.spec(cfg.id)
     return env
+
+
+@FAMILIES.register("toy")
+def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    if cfg.id != bitflip.ID:
+        raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID]))
+    _check_options(cfg, _BITFLIP_OPTIONS)
+    refuse_unoffered(cfg, "reward", "obs_mode", "success_hold_steps", "target_ee_pose")
+    env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
+    env.spec = gymnasium.spec(cfg.id)
+    return env
+
+
+def _check_options(cfg: EnvConfig, offered: tuple[str, ...]) -> None:
+    for name in cfg.options:
+        if name not in offered:
+            raise ConfigError(unknown_name(f"option of '{cfg.id}'", name, offered))

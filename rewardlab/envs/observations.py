@@ -1,4 +1,4 @@
-"""What a vector environment shows, in the form in which observations travel: "state", and "images" by camera."""
+"""What a vector environment shows, in the form in which observations travel: "state", goals, "images" by camera."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,20 +10,25 @@ from tensordict import TensorDict
 from rewardlab.data.episodes import Array
 from rewardlab.data.images import to_numpy
 from rewardlab.errors import DataError
+from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL, STATE_NAMES
 
-Observation = dict[str, Any]  # "state": float32 [N, S]; "images": {camera: uint8 [N, H, W, 3]}
+# "state", "achieved_goal", "desired_goal": float32 [N, S]; "images": {camera: uint8 [N, H, W, 3]}
+Observation = dict[str, Any]
+
+_VECTORS = {name: STATE_NAMES[0] for name in STATE_NAMES} | {goal: goal for goal in (ACHIEVED_GOAL, DESIRED_GOAL)}
 
 
 def as_observation(obs: Any) -> Observation:
-    """States as float32 [N, S]; pictures as they are."""
+    """States and goals as float32 [N, S]; pictures as they are."""
     if not isinstance(obs, Mapping):
         return {"state": _flat(obs)}
-    unknown = set(obs) - {"state", "images"}
-    if unknown or not obs:
-        raise DataError(f"observations have {', '.join(map(str, obs)) or 'no keys'}; expected 'state' and 'images'")
-    observation: Observation = {}
-    if "state" in obs:
-        observation["state"] = _flat(obs["state"])
+    unknown = set(obs) - {*_VECTORS, "images"}
+    if unknown or not obs or set(obs).issuperset(STATE_NAMES):
+        raise DataError(
+            f"observations have {', '.join(map(str, obs)) or 'no keys'}; expected 'state' (or 'observation') and "
+            f"'images', and '{ACHIEVED_GOAL}' and '{DESIRED_GOAL}' where there are goals"
+        )
+    observation: Observation = {name: _flat(obs[key]) for key, name in _VECTORS.items() if key in obs}
     if "images" in obs:
         observation["images"] = {camera: to_numpy(pictures) for camera, pictures in obs["images"].items()}
     return observation

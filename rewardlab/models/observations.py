@@ -10,10 +10,14 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError
+from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL, STATE_NAMES
 from rewardlab.models.running_stats import RunningMeanStd
 
 Activation = Literal["tanh", "relu"]
 _ACTIVATIONS: dict[Activation, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+# What policies see as it is. An achieved goal is a part of the state already.
+VECTORS = ("state", DESIRED_GOAL)
 
 MIN_IMAGE_SIDE = 32
 IMAGE_FEATURES = 128  # numbers that describe one camera's picture
@@ -63,26 +67,27 @@ class PictureEncoder(nn.Module):
 
 
 class ObservationEncoder(nn.Module):
-    """Observations [...] to features [..., size]: normalised states as they are, pictures through a CNN a camera.
+    """Observations [...] to features [..., size]: normalised states and goals as they are, pictures through a CNN each.
 
-    The running statistics of the states change only in `update_statistics`, so that a policy stays the same
+    The running statistics of states and goals change only in `update_statistics`, so that a policy stays the same
     function for as long as its learner needs it to.
     """
 
     def __init__(self, observation_space: spaces.Space[Any], normalize_states: bool) -> None:
         super().__init__()
-        state, images = _parts(observation_space)
+        vectors, images = _parts(observation_space)
         self.cameras = tuple(sorted(images))
         self.pictures = nn.ModuleList(PictureEncoder(*images[camera]) for camera in self.cameras)
-        self.state_size = state
-        self.normalizer = RunningMeanStd((state,)) if state and normalize_states else None
-        self.size = state + IMAGE_FEATURES * len(self.cameras)
+        self.vectors = tuple(vectors)
+        width = sum(vectors.values())
+        self.normalizer = RunningMeanStd((width,)) if width and normalize_states else None
+        self.size = width + IMAGE_FEATURES * len(self.cameras)
 
     def forward(self, observation: TensorDict) -> Tensor:
         features = []
-        if self.state_size:
-            state: Tensor = observation["state"]
-            features.append(state if self.normalizer is None else self.normalizer(state))
+        if self.vectors:
+            seen = self._seen(observation)
+            features.append(seen if self.normalizer is None else self.normalizer(seen))
         for camera, encoder in zip(self.cameras, self.pictures, strict=True):
             images: Tensor = observation["images"][camera]
             lead = images.shape[:-3]
@@ -91,7 +96,11 @@ class ObservationEncoder(nn.Module):
 
     def update_statistics(self, observation: TensorDict) -> None:
         if self.normalizer is not None:
-            self.normalizer.update(observation["state"])
+            self.normalizer.update(self._seen(observation))
+
+    def _seen(self, observation: TensorDict) -> Tensor:
+        parts: list[Tensor] = [observation[name] for name in self.vectors]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
 def make_encoder(
@@ -109,19 +118,34 @@ def make_encoder(
     return encoder
 
 
-def _parts(space: spaces.Space[Any]) -> tuple[int, dict[str, tuple[int, int]]]:
-    """The size of the state (0 = none) and the height and width of each camera's pictures."""
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return space.shape[0], {}
-    if not isinstance(space, spaces.Dict) or not set(space) <= {"state", "images"} or not len(space):
-        raise ConfigError(
-            f"observation space {space}: expected a Box of states [S], or a Dict of 'state' and 'images' (a Dict of "
-            "cameras)"
-        )
-    state = _parts(space["state"])[0] if "state" in space.spaces else 0
-    cameras = space.spaces.get("images", spaces.Dict({}))
+def _parts(space: spaces.Space[Any]) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+    """The sizes of the VECTORS that there are, and the height and width of each camera's pictures."""
+    named = space.spaces if isinstance(space, spaces.Dict) else {"state": space}
+    known = {*STATE_NAMES, ACHIEVED_GOAL, DESIRED_GOAL, "images"}
+    if not set(named) <= known or not isinstance(named.get("images", spaces.Dict({})), spaces.Dict):
+        raise _unsuitable(space)
+    vectors: dict[str, int] = {}
+    for key, part in named.items():
+        if key != "images":
+            if not isinstance(part, spaces.Box) or len(part.shape) != 1:
+                raise _unsuitable(space)
+            vectors["state" if key in STATE_NAMES else key] = part.shape[0]
+    images = _picture_sizes(named.get("images", spaces.Dict({})))
+    if "state" not in vectors and not images:
+        raise ConfigError(f"observation space {space} has neither a state nor images")
+    return {name: vectors[name] for name in VECTORS if name in vectors}, images
+
+
+def _unsuitable(space: spaces.Space[Any]) -> ConfigError:
+    return ConfigError(
+        f"observation space {space}: expected a Box of states [S], or a Dict of 'state' (or 'observation') and "
+        f"'images' (a Dict of cameras), and '{ACHIEVED_GOAL}' and '{DESIRED_GOAL}' where there are goals"
+    )
+
+
+def _picture_sizes(cameras: spaces.Dict) -> dict[str, tuple[int, int]]:
     images: dict[str, tuple[int, int]] = {}
-    for camera, box in cameras.items() if isinstance(cameras, spaces.Dict) else ():
+    for camera, box in cameras.items():
         shape = box.shape or ()
         if len(shape) != 3 or shape[2] != 3 or min(shape[:2]) < MIN_IMAGE_SIDE:
             raise ConfigError(
@@ -129,6 +153,4 @@ def _parts(space: spaces.Space[Any]) -> tuple[int, dict[str, tuple[int, int]]]:
                 f"of at least {MIN_IMAGE_SIDE}"
             )
         images[camera] = shape[0], shape[1]
-    if not state and not images:
-        raise ConfigError(f"observation space {space} has neither a state nor images")
-    return state, images
+    return images

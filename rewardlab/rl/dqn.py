@@ -9,10 +9,19 @@ from torch.nn import functional
 
 from rewardlab.config.schema import DQNConfig, OptimConfig
 from rewardlab.models.policies import EpsilonGreedyQ
-from rewardlab.rl.learner import make_optimizer, move_target, require_finite, scheduled_rate, set_rate, shifted
+from rewardlab.rl.learner import (
+    Key,
+    make_optimizer,
+    move_target,
+    require_finite,
+    scheduled_rate,
+    set_rate,
+    shifted,
+    vectors_of,
+)
 from rewardlab.types import Batch
 
-_CHECKED = (("observation", "state"), ("next_observation", "state"), "reward")
+_CHECKED: tuple[Key, ...] = (*vectors_of("observation", "next_observation"), "reward")
 
 
 class DQN:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from tensordict import TensorDict
@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from rewardlab.config.schema import OptimConfig
 from rewardlab.errors import DataError
 from rewardlab.models.image_shift import random_shift
+from rewardlab.models.observations import VECTORS
 from rewardlab.models.policies import Policy
 from rewardlab.types import Batch
 
 WARM_UP = 0.05  # of a run, under the cosine schedule
 FINAL_RATE = 0.1  # of the learning rate, at its end
+
+Key: TypeAlias = str | tuple[str, ...]  # of a column of a batch
 
 
 class Learner(Protocol):
@@ -73,7 +76,12 @@ def shifted(observation: TensorDict, generator: torch.Generator) -> TensorDict:
     return TensorDict({**observation, "images": images}, batch_size=observation.batch_size)
 
 
-def require_finite(batch: Batch, *keys: str | tuple[str, ...]) -> None:
+def vectors_of(*observations: str) -> tuple[Key, ...]:
+    """The keys of all numbers that policies and critics see in these observations, for `require_finite`."""
+    return tuple((observation, name) for observation in observations for name in VECTORS)
+
+
+def require_finite(batch: Batch, *keys: Key) -> None:
     """Refuse a batch with a NaN or an infinity in one of `keys`; absent keys and whole numbers are fine."""
     for key in keys:
         values = batch.get(key)

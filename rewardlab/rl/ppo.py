@@ -11,11 +11,11 @@ from rewardlab.config.schema import OptimConfig, PPOConfig
 from rewardlab.models.policies import ActorCritic
 from rewardlab.models.running_stats import CLIP, RunningMeanStd
 from rewardlab.rl.gae import gae
-from rewardlab.rl.learner import make_optimizer, require_finite, scheduled_rate, set_rate, shifted
+from rewardlab.rl.learner import Key, make_optimizer, require_finite, scheduled_rate, set_rate, shifted, vectors_of
 from rewardlab.types import Batch
 
 _ADAM_EPS = 1e-5
-_CHECKED = (("observation", "state"), "action", "log_prob", "value", "next_value", "reward")
+_CHECKED: tuple[Key, ...] = (*vectors_of("observation"), "action", "log_prob", "value", "next_value", "reward")
 
 
 class PPO:

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.observations import as_observation
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
@@ -39,6 +40,38 @@ class Counter(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("test/Counter", entry_point=Counter)
+
+
+class Reach(gymnasium.Env[Any, Any]):
+    """As environments of Gymnasium-Robotics look: one, in double precision, with goals in a dictionary."""
+
+    observation_space = spaces.Dict(
+        {name: spaces.Box(-1, 1, (size,), np.float64) for name, size in (("observation", 4), ("achieved_goal", 2))}
+        | {"desired_goal": spaces.Box(-1, 1, (2,), np.float64)}
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return {"observation": np.zeros(4), "achieved_goal": np.ones(2), "desired_goal": -np.ones(2)}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], -1.0, False, False, {}
+
+
+gymnasium.register("test/Reach", entry_point=Reach)
+
+
+def test_goals_of_a_gymnasium_environment_are_kept_apart() -> None:
+    observation, _ = make_vec_env("test/Reach", num_envs=3).reset(seed=0)
+    travelling = as_observation(observation)
+    assert {key: value.shape for key, value in travelling.items()} == {
+        "state": (3, 4),
+        "achieved_goal": (3, 2),
+        "desired_goal": (3, 2),
+    }
+    assert travelling["desired_goal"].dtype == np.float32
+    assert (travelling["desired_goal"] == -1).all()
 
 
 def test_the_built_in_task_by_its_id() -> None:

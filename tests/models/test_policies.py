@@ -13,6 +13,7 @@ from rewardlab.config.schema import PolicyModelConfig, SACConfig
 from rewardlab.errors import ConfigError
 from rewardlab.models.critics import make_critics
 from rewardlab.models.image_shift import random_shift
+from rewardlab.models.observations import make_encoder
 from rewardlab.models.policies import make_actor_critic, make_q_network, make_squashed_actor
 from rewardlab.models.running_stats import RunningMeanStd
 
@@ -121,6 +122,21 @@ def test_pictures_of_any_size_and_number_of_cameras(size: tuple[int, int]) -> No
     assert not torch.allclose(network.value(swapped), value)
 
 
+@pytest.mark.parametrize("name", ["state", "observation"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_policy_sees_the_goal_beside_the_state_and_not_what_is_achieved(name: str, normalize: bool) -> None:
+    goal = spaces.Box(-1, 1, (2,), np.float32)
+    space = spaces.Dict({name: STATE, "achieved_goal": goal, "desired_goal": goal})
+    encoder = make_encoder(space, "mlp", normalize)
+    parts = {"state": torch.randn(50, 3), "achieved_goal": torch.randn(50, 2), "desired_goal": 9 + torch.randn(50, 2)}
+    encoder.update_statistics(TensorDict(parts, batch_size=[50]))
+    features = encoder(TensorDict(parts, batch_size=[50]))
+    seen = torch.cat([parts["state"], parts["desired_goal"]], -1)
+    expected = (seen - seen.mean(0)) / seen.std(0, unbiased=False) if normalize else seen
+    assert encoder.size == 5
+    assert torch.allclose(features, expected, atol=1e-4)
+
+
 def test_an_ensemble_is_its_members_side_by_side() -> None:
     actor = make_squashed_actor(STATE, BOX, SMALL, 0)
     critics = make_critics(actor.encoder, BOX, SMALL, SACConfig(num_critics=3, critic_layer_norm=True), seed=1)
@@ -168,6 +184,8 @@ def test_a_shift_moves_a_picture_and_repeats_its_border() -> None:
         (pictures(32, 32, "hand"), "mlp", "expected 'cnn', because the observations are images of hand"),
         (pictures(16, 64, "hand"), "cnn", r"camera 'hand' have shape \[16, 64, 3\]; expected .* at least 32"),
         (spaces.Dict({"position": STATE}), "mlp", "expected a Box of states"),
+        (spaces.Dict({"state": STATE, "desired_goal": DISCRETE}), "mlp", "expected a Box of states"),
+        (spaces.Dict({"achieved_goal": STATE, "desired_goal": STATE}), "mlp", "neither a state nor images"),
     ],
 )
 def test_observations_that_do_not_fit_are_refused(space: Any, kind: Any, words: str) -> None:

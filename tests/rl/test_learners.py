@@ -77,17 +77,18 @@ def test_every_trainable_weight_is_trained(case: Case) -> None:
     assert [name for name, weight in weights.items() if torch.equal(weight, before[name])] == []
 
 
-@pytest.mark.parametrize("key", ["reward", ("observation", "state")])
+@pytest.mark.parametrize("key", ["reward", ("observation", "state"), ("observation", "desired_goal")])
 def test_nan_is_refused_by_name_and_place_before_anything_changes(case: Case, key: Any) -> None:
     make, data = case
     learner = make(0)
     batch = data(learner, 0)
     on_policy = batch.batch_dims == 2
+    batch["observation", "desired_goal"] = torch.zeros(*batch.batch_size, 2)
     batch[key][(4, 1) if on_policy else 4] = torch.nan
     before = io.BytesIO()
     torch.save(learner.state_dict(), before)
     before.seek(0)
-    name = key if isinstance(key, str) else r"observation\.state"
+    name = key if isinstance(key, str) else r"\.".join(key)
     with pytest.raises(DataError, match=rf"{name} is nan in {'step 4 of environment 1' if on_policy else 'row 4'}"):
         learner.learn(batch)
     assert same(learner.state_dict(), torch.load(before, weights_only=True))

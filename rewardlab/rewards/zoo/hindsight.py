@@ -2,19 +2,20 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from rewardlab.data.episode_replay import STRATEGIES, EpisodeReplay, Strategy
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
-from rewardlab.rewards.zoo.transitions import Rows, find, leading_shape
+from rewardlab.rewards.zoo.transitions import find, leading_shape
+from rewardlab.types import Batch
 
 GoalReward = Callable[[Tensor, Tensor], Tensor]
-_STRATEGIES = ("final", "future", "episode")
 
 
 @register_reward_model("her")
@@ -25,64 +26,69 @@ class HERRewardModel(BaseRewardModel):
         r(s') = 0 if |achieved_goal(s') - desired_goal| <= distance_threshold else -1
 
     Use it off-policy in tasks whose observations have an `achieved_goal` and a `desired_goal`, as
-    Gymnasium-Robotics'. `estimate` gives the reward of transitions for the goals they have; `relabel` makes new
-    transitions from whole episodes with goals that were reached: the last of the episode (`final`), one reached at
-    this step or later (`future`), or any of the episode. `terminated` stays as it was. There is nothing to train.
-    DI-engine relabels inside `estimate`.
+    Gymnasium-Robotics'. `sample` draws transitions of which `her_replay_k` in `her_replay_k + 1` get a goal that was
+    reached in their episode: the last (`final`), one reached at this step or later (`future`), or any (`episode`).
+    `estimate` gives the rewards of transitions for the goals they have. There is nothing to train. DI-engine relabels
+    inside `estimate`.
+
+    With `goal_ends_episode`, nothing follows a goal that was reached: of a transition with a new goal, `terminated`
+    says whether it is reached, or whether the episode ended there for another reason than the old one. That is so in
+    tasks that end at their goal. It also is right in tasks that go on there, if a policy can stay: it would be
+    rewarded with 0 for ever, which is the value of an end. Turn it off where it cannot stay, or where `goal_reward`
+    is not 0 at the goal; then `terminated` remains as it was.
     """
 
-    her_strategy: Literal["final", "future", "episode"] = "future"
-    her_replay_k: int = 4  # relabelled copies of each transition
+    her_strategy: Strategy = "future"
+    her_replay_k: int = 4  # transitions with a goal that was reached, for one with its own
     distance_threshold: float = 0.05  # Euclidean, within which a goal is reached
+    goal_ends_episode: bool = True
     goal_reward: GoalReward | None = None  # (achieved, desired) -> reward; null = 0 or -1. Not saved in checkpoints
     clear_buffer_per_iters: int = 1
 
     def __post_init__(self) -> None:
-        if self.her_strategy not in _STRATEGIES:
-            raise ConfigError(unknown_name("her_strategy", str(self.her_strategy), _STRATEGIES))
+        if self.her_strategy not in STRATEGIES:
+            raise ConfigError(unknown_name("her_strategy", str(self.her_strategy), STRATEGIES))
         if type(self.her_replay_k) is not int or self.her_replay_k < 1:
             raise ConfigError(f"her_replay_k: found {self.her_replay_k!r}, expected a positive whole number")
+        if type(self.goal_ends_episode) is not bool:
+            raise ConfigError(f"goal_ends_episode: found {self.goal_ends_episode!r}, expected true or false")
+
+    def reached(self, achieved: Tensor, desired: Tensor) -> Tensor:
+        return (achieved - desired).norm(dim=-1) <= self.distance_threshold
 
     def reward(self, achieved: Tensor, desired: Tensor) -> Tensor:
         if self.goal_reward is not None:
             return self.goal_reward(achieved, desired).float()
-        return -((achieved - desired).norm(dim=-1) > self.distance_threshold).float()
+        return self.reached(achieved, desired).float() - 1
 
     def estimate(self, data: Any) -> Any:
-        achieved = _goal(data, "arrival", "achieved_goal")
-        desired = _goal(data, "arrival", "desired_goal")
+        achieved = _goal(data, "arrival", ACHIEVED_GOAL)
+        desired = _goal(data, "arrival", DESIRED_GOAL)
         return with_rewards(data, self.reward(achieved, desired).reshape(leading_shape(data)))
 
-    def relabel(self, episodes: TensorDictBase, generator: torch.Generator | None = None) -> TensorDict:
-        """`her_replay_k` copies of each transition with goals reached in its episode, and their rewards, flat.
+    def sample(self, replay: EpisodeReplay, batch_size: int, generator: torch.Generator) -> Batch:
+        """Transitions [batch_size], the first of them with new goals; their rewards are for `estimate` to make.
 
-        `episodes` are whole ones in time order, [B] or [T, N], with their ends in `terminated` and `truncated`.
+        What the environment said of them, `reward`, `env_reward` and `success`, is of the goal it had set.
         """
-        achieved = _goal(episodes, "next_observation", "achieved_goal").flatten(0, episodes.ndim - 1)
-        flat = episodes.flatten()
-        ends = {key: flat[key].reshape(-1).bool() for key in ("terminated", "truncated") if key in flat}
-        rows, goals = [], []
-        for episode in Rows(ends, tuple(episodes.batch_size)).episodes():
-            rows.append(episode.repeat_interleave(self.her_replay_k))
-            goals.append(episode[self._chosen(len(episode), generator)])
-        relabelled = flat[torch.cat(rows)]
-        goal = achieved[torch.cat(goals)]
-        for which in ("observation", "next_observation"):
-            relabelled[which, "desired_goal"] = goal
-        if "env_reward" in relabelled:
-            del relabelled["env_reward"]  # it is of another goal
-        relabelled["reward"] = self.reward(achieved[torch.cat(rows)], goal)
-        return relabelled
+        key = ("next_observation", ACHIEVED_GOAL)
+        batch, goal = replay.sample_with(key, batch_size, self.her_strategy, generator)
+        count = round(batch_size * self.her_replay_k / (self.her_replay_k + 1))
+        own = _goal(batch, "next_observation", DESIRED_GOAL)
+        return self.with_goals(batch, torch.cat([goal[:count], own[count:]]))
 
-    def _chosen(self, length: int, generator: torch.Generator | None) -> Tensor:
-        """The steps whose achievement becomes the goal, for each step `her_replay_k` times."""
-        step = torch.arange(length).repeat_interleave(self.her_replay_k)
-        if self.her_strategy == "final":
-            return torch.full_like(step, length - 1)
-        first = step if self.her_strategy == "future" else torch.zeros_like(step)
-        # In double precision: rounded up, the product would be the length itself.
-        share = torch.rand(len(step), dtype=torch.float64, generator=generator)
-        return first + (share * (length - first)).long()
+    def with_goals(self, batch: Batch, goal: Tensor) -> Batch:
+        """A copy of transitions [B] that were to reach `goal`; one that has this goal already stays as it is."""
+        achieved = _goal(batch, "next_observation", ACHIEVED_GOAL)
+        previous = _goal(batch, "next_observation", DESIRED_GOAL)
+        copy: Batch = batch.copy()
+        for which in ("observation", "next_observation"):
+            copy[which] = batch[which].copy().update({DESIRED_GOAL: goal})
+        if self.goal_ends_episode:
+            elsewhere = batch["terminated"] & ~self.reached(achieved, previous)
+            ended = elsewhere | self.reached(achieved, goal)
+            copy["terminated"] = torch.where((goal == previous).all(-1), batch["terminated"], ended)
+        return copy
 
     def collect_data(self, data: Any) -> None:
         """Nothing: there is nothing to learn."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.keys import DEFAULT_CAMERA
+from rewardlab.keys import DEFAULT_CAMERA, STATE_NAMES
 from rewardlab.models.observation_network import is_image
 
 # n, [n], [height, width, colours], or a mapping of the parts of an observation to these.
@@ -40,12 +40,12 @@ class Task:
 
     @classmethod
     def from_shapes(cls, obs_shape: ObsShape, action_shape: ActionShape | None) -> "Task":
-        return cls(_observation_shapes(obs_shape), _action_shape(action_shape))
+        return cls(_as_they_travel(_observation_shapes(obs_shape)), _action_shape(action_shape))
 
     @classmethod
     def from_spaces(cls, observation_space: Space[Any], action_space: Space[Any]) -> "Task":
         """The spaces of one environment; a vector environment has them as `single_*_space`."""
-        observation = _space_shapes(observation_space)
+        observation = _as_they_travel(_space_shapes(observation_space))
         if isinstance(action_space, spaces.Discrete):
             if action_space.start != 0:
                 raise ConfigError(f"action space: {action_space} starts at {action_space.start}; expected 0")
@@ -121,6 +121,14 @@ def _observation_shapes(obs_shape: ObsShape) -> dict[str, tuple[int, ...]]:
         return dict(sorted(named.items()))
     sizes = _sizes(obs_shape, "obs_shape")
     return {part_name(sizes): sizes}
+
+
+def _as_they_travel(parts: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Environments with goals call "observation" what is "state" in a batch."""
+    name, theirs = STATE_NAMES
+    if name in parts or theirs not in parts:
+        return parts
+    return dict(sorted({name if part == theirs else part: shape for part, shape in parts.items()}.items()))
 
 
 def _action_shape(action_shape: ActionShape | None) -> int | tuple[int, ...] | None:

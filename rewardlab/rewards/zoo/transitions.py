@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
+from rewardlab.keys import STATE_NAMES
 from rewardlab.models.observation_network import is_image
 from rewardlab.rewards.zoo.task import Task, part_name
 
@@ -166,6 +167,8 @@ def _observation(value: Any, task: Task, name: str, axes: int) -> Columns:
     parts: Columns = {}
     for part in task.observation:
         found = value.get(part)
+        if found is None and part == STATE_NAMES[0]:  # straight from an environment
+            found = value.get(STATE_NAMES[1])
         if found is None and "." in part:  # once: a camera's name may contain dots
             found = _nested(value, part.split(".", 1))
         if found is None:

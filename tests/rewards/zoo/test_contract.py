@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -29,6 +30,8 @@ from zoo_toys import (
     trained,
 )
 
+from rewardlab.envs import make_vec_env
+from rewardlab.envs.observations import as_observation
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards import BaseRewardModel, create_reward_model, load_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
@@ -321,3 +324,20 @@ def test_unknown_types_and_keys_are_answered_with_the_nearest() -> None:
         create_reward_model({"type": "trexx"})
     with pytest.raises(ConfigError, match=r"key of reward model 'rnd' 'obs_nrom'\. Did you mean 'obs_norm'"):
         create_reward_model({"type": "rnd", "obs_nrom": True})
+
+
+@pytest.mark.parametrize("name", NOVELTY_MODELS)
+def test_novelty_reads_the_goals_of_an_environment_and_of_a_batch_alike(name: str) -> None:
+    env = make_vec_env("toy/BitFlip", num_envs=4, options={"bits": 5})
+    model = new(name).bind(env.single_observation_space, env.single_action_space)
+    obs, _ = env.reset(seed=0)
+    following, reward, *_ = env.step(np.arange(4))
+    rows: dict[str, Any] = {"action": torch.arange(4), "reward": torch.from_numpy(reward)}
+    straight, travelled = (
+        TensorDict({**rows, "observation": form(obs), "next_observation": form(following)}, batch_size=[4])
+        for form in (dict, as_observation)
+    )
+    assert torch.equal(model.estimate(straight)["reward"], model.estimate(travelled)["reward"])
+    travelled = travelled.clone()
+    travelled["next_observation", "state"][0] += 1
+    assert not torch.equal(model.estimate(straight)["reward"], model.estimate(travelled)["reward"])

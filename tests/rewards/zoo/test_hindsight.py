@@ -1,13 +1,23 @@
 """HER: goals that were reached by chance."""
 
+import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 from zoo_toys import as_list, make_goals, make_rollout, new
 
+from rewardlab.config.schema import DQNConfig, EnvConfig, OptimConfig, PolicyModelConfig
+from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.policies import make_q_network
+from rewardlab.rewards.zoo.hindsight import HERRewardModel
+from rewardlab.rl import DQN
+from rewardlab.rl.evaluation import Evaluation
+from rewardlab.workers.env import EnvWorker
+from rewardlab.workers.rollout import RolloutWorker
 
 
 def walk() -> TensorDict:
@@ -25,39 +35,117 @@ def walk() -> TensorDict:
     return TensorDict(columns, batch_size=[4])
 
 
-def test_the_final_goal_by_hand() -> None:
-    model: Any = new("her", her_strategy="final", her_replay_k=1)
-    episodes = walk()
-    relabelled = model.relabel(episodes)
+def dice(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def replay_of(rows: TensorDict) -> EpisodeReplay:
+    replay = EpisodeReplay(100)
+    replay.add(rows)
+    return replay
+
+
+def test_the_share_of_new_goals_is_k_in_k_plus_one() -> None:
+    model: Any = new("her", her_strategy="final", her_replay_k=3)
+    drawn = model.sample(replay_of(walk()), 40, dice())
+    last = torch.where(drawn["next_observation", "achieved_goal"] > 3, 11, 3)
     for which in ("observation", "next_observation"):
-        assert relabelled[which, "desired_goal"].flatten().tolist() == [3, 3, 3, 11]
-    assert relabelled["reward"].tolist() == [-1, -1, 0, 0]
-    assert relabelled["observation", "achieved_goal"].flatten().tolist() == [0, 1, 2, 10]
-    assert episodes["observation", "desired_goal"].unique().tolist() == [99]
+        goal = drawn[which, "desired_goal"]
+        assert torch.equal(goal[:30], last[:30])
+        assert (goal[30:] == 99).all()
+    assert torch.equal(drawn["observation", "achieved_goal"], (drawn["next_observation", "achieved_goal"] - 1))
+    assert (drawn["reward"] == -1).all()  # of the goal that was set; `estimate` knows the new ones
+    reached = model.estimate(drawn)["reward"] == 0
+    assert torch.equal(reached[:30], (drawn["next_observation", "achieved_goal"] == last).flatten()[:30])
+    assert not reached[30:].any()
 
 
 @pytest.mark.parametrize(
     ("strategy", "possible"),
-    [("future", [{1, 2, 3}, {2, 3}, {3}, {11}]), ("episode", [{1, 2, 3}, {1, 2, 3}, {1, 2, 3}, {11}])],
+    [
+        ("final", [{3}, {3}, {3}, {11}]),
+        ("future", [{1, 2, 3}, {2, 3}, {3}, {11}]),
+        ("episode", [{1, 2, 3}] * 3 + [{11}]),
+    ],
 )
 def test_goals_are_drawn_from_the_right_part_of_the_episode(strategy: str, possible: list[set[int]]) -> None:
-    model: Any = new("her", her_strategy=strategy, her_replay_k=50)
-    relabelled = model.relabel(walk(), torch.Generator().manual_seed(0))
-    goals = relabelled["next_observation", "desired_goal"].view(4, 50).int()
-    assert [set(row.tolist()) for row in goals] == possible
-    reached = relabelled["next_observation", "achieved_goal"].flatten() == goals.flatten()
-    assert torch.equal(relabelled["reward"], torch.where(reached, 0.0, -1.0))
-    again = model.relabel(walk(), torch.Generator().manual_seed(0))
-    assert (again == relabelled).all()
+    model: Any = new("her", her_strategy=strategy, her_replay_k=10**6)
+    replay = replay_of(walk())
+    drawn = model.sample(replay, 500, dice())
+    for before, goals in zip((0, 1, 2, 10), possible, strict=True):
+        here = drawn["observation", "achieved_goal"].flatten() == before
+        assert set(drawn["observation", "desired_goal"][here].flatten().tolist()) == goals
+    assert (model.sample(replay, 500, dice()) == drawn).all()
+    assert (replay.state_dict()["rows"]["observation"]["desired_goal"] == 99).all()  # nothing is written back
 
 
-def test_a_rollout_is_relabelled_environment_by_environment() -> None:
-    model: Any = new("her", her_strategy="final", her_replay_k=2)
-    rollout = make_goals()
-    relabelled = model.relabel(rollout)
-    assert len(relabelled) == 2 * rollout.numel()
-    last = rollout["next_observation", "achieved_goal"][9, 0]  # of the first episode of environment 0
-    assert torch.equal(relabelled["observation", "desired_goal"][:20], last.expand(20, 2))
+def test_what_follows_a_new_goal_by_hand() -> None:
+    """Rows that end: at no goal (a fall), at the old one; rows that go on. Each with a goal it reaches and one not."""
+    achieved = torch.tensor([5.0, 5, 7, 7, 8, 8, 7, 8])[:, None]
+    old = torch.full((8, 1), 7.0)
+    rows = TensorDict(
+        {
+            "observation": {"achieved_goal": achieved - 1, "desired_goal": old},
+            "next_observation": {"achieved_goal": achieved, "desired_goal": old},
+            "terminated": torch.tensor([True, True, True, True, False, False, False, True]),
+        },
+        batch_size=[8],
+    )
+    goal = torch.tensor([5.0, 6, 7, 6, 8, 6, 7, 7])[:, None]
+    model: Any = new("her")
+    ends = model.with_goals(rows, goal)
+    # The last two keep their goal, and with it what the environment said: here that it goes on, and that it ended.
+    assert ends["terminated"].tolist() == [True, True, True, False, True, False, False, True]
+    model = new("her", goal_ends_episode=False)
+    goes_on = model.with_goals(rows, goal)
+    assert torch.equal(goes_on["terminated"], rows["terminated"])
+    for which in ("observation", "next_observation"):
+        assert torch.equal(ends[which, "desired_goal"], goal)
+        assert torch.equal(rows[which, "desired_goal"], old)
+
+
+def test_in_bitflip_a_relabelled_transition_ends_where_its_goal_is_reached() -> None:
+    worker = EnvWorker(EnvConfig(id="toy/BitFlip", num_envs=8, options={"bits": 3}), seed=0, keep_next=True)
+    worker.begin(0)
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        worker.step(random.integers(0, 3, 8))
+    rollout = worker.fetch()
+    rollout["reward"] = rollout["env_reward"]
+    model: Any = new("her")
+    assert torch.equal(model.estimate(rollout)["reward"], rollout["env_reward"])
+    replay = EpisodeReplay(1000)
+    replay.add_rollout(rollout)
+    drawn = model.estimate(model.sample(replay, 400, dice()))
+    assert (drawn["next_observation", "desired_goal"] == drawn["observation", "desired_goal"]).all()
+    assert torch.equal(drawn["terminated"], drawn["reward"] == 0)
+    assert 0.3 < drawn["terminated"].float().mean() < 0.8  # by chance a third or less of them reached their goal
+
+
+@pytest.mark.parametrize("with_hindsight", [True, False])
+def test_dqn_flips_eight_bits_with_hindsight_and_not_without(with_hindsight: bool) -> None:
+    config = EnvConfig(id="toy/BitFlip", num_envs=8, options={"bits": 8})
+    worker = EnvWorker(config, seed=0, keep_next=True)
+    arrival = worker.begin(0)
+    network = make_q_network(*worker.spaces(), PolicyModelConfig(hidden_sizes=(256,)), seed=0)
+    settings = DQNConfig(epsilon_start=0.2, epsilon_end=0.2, target_update_interval=1, tau=0.05)
+    learner = DQN(network, settings, OptimConfig(lr=3e-3, schedule="constant"), gamma=0.98, seed=0)
+    learner.set_progress(0, 1)
+    actor = RolloutWorker(network, worker.spaces()[1], seed=0)
+    model, replay, generator = new("her"), EpisodeReplay(10_000), dice()
+    assert isinstance(model, HERRewardModel)
+    for iteration in range(30):
+        actor.begin(iteration)
+        for _ in range(8):
+            arrival = worker.step(actor.act(arrival))
+        rollout = actor.fetch(arrival).update(worker.fetch())
+        rollout["reward"] = rollout["env_reward"]
+        replay.add_rollout(rollout)
+        for _ in range(20):
+            drawn = model.sample(replay, 128, generator) if with_hindsight else replay.sample(128, generator)
+            learner.learn(model.estimate(drawn))
+    success = Evaluation(dataclasses.replace(config, num_envs=200), seed=1).run(network)["success_once"]
+    assert success > 0.9 if with_hindsight else success < 0.2
 
 
 def test_estimate_rewards_the_goals_that_are_there() -> None:
@@ -81,5 +169,10 @@ def test_bad_settings_and_data_are_named() -> None:
         new("her", her_strategy="futur")
     with pytest.raises(ConfigError, match="her_replay_k: found 0"):
         new("her", her_replay_k=0)
+    with pytest.raises(ConfigError, match="goal_ends_episode: found 'no', expected true or false"):
+        new("her", goal_ends_episode="no")
     with pytest.raises(DataError, match="no 'achieved_goal' in the arrival"):
         new("her").estimate(make_rollout())
+    model: Any = new("her")
+    with pytest.raises(DataError, match=r"no 'next_observation\.achieved_goal' in the replay buffer"):
+        model.sample(replay_of(make_rollout()[:10, 0]), 4, dice())
