@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import EnvConfig
-from rewardlab.envs import bitflip
+from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.gym import make_gym_vec_env, refuse_unoffered
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
@@ -62,8 +62,10 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
 
 @FAMILIES.register("toy")
 def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    if cfg.id == keydoor.ID:
+        return make_gym_vec_env(cfg)
     if cfg.id != bitflip.ID:
-        raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID]))
+        raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
     _check_options(cfg, _BITFLIP_OPTIONS)
     refuse_unoffered(cfg, "reward", "obs_mode", "success_hold_steps", "target_ee_pose")
     env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
