@@ -1,6 +1,6 @@
 """A grid in which chance finds nothing: fetch a key, carry it to the door, cross the second room to its far corner."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,7 +23,7 @@ class KeyDoorEnv(gymnasium.Env[State, np.int64]):
     before. Observations are the position, from -1 to 1, and whether the key is held.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
 
     def __init__(self, room: int = 9) -> None:
         if type(room) is not int or room < 2:

@@ -121,6 +121,8 @@ class PolicyTraining:
         spaces = self.envs[0].submit("spaces").result()
         self.judge: Worker | None = None
         if others:
+            if any(model.model_type == "her" for model in others):
+                _check_hindsight(cfg)
             make_judge = partial(TransitionRewards.from_config, cfg.reward, *spaces, expert_data=expert_data)
             self.judge = cluster.launch("reward", lambda seat: make_judge(), name="TransitionRewards", count=1)[0]
         self.actor = cluster.launch("actor", lambda seat: ActorWorker(cfg, *spaces), name="ActorGroup", count=1)[0]
@@ -160,9 +162,9 @@ class PolicyTraining:
         at_random = self.off_policy is not None and progress.env_steps < self.off_policy.learning_starts
         with clock("rollout"):
             rollout = self.lanes.roll(progress.iteration, self.rollout_steps, afresh=self._afresh, at_random=at_random)
-        if self._afresh and self.judge is not None:
-            self.judge.submit("begin").result()
         self._afresh = False
+        if rollout.afresh:
+            self._begin_episodes()
         with clock("reward"):
             batch, figures = self._rewarded(rollout)
         progress.iteration += 1
@@ -289,6 +291,12 @@ class PolicyTraining:
             batch["model_reward"] = said + verdict.by_episode
         figures["rollout/model_rewards"] = float((said + verdict.reward).mean())
         return said + verdict.reward, figures | verdict.figures
+
+    def _begin_episodes(self) -> None:
+        """Whoever remembers unfinished episodes is told that they will not go on."""
+        if self.judge is not None:
+            self.judge.submit("begin").result()
+        self.actor.submit("begin_episodes").result()
 
     def _tell_actor(self) -> None:
         """Off policy, the actor asks models over transitions itself, and must have their newest weights."""
@@ -431,6 +439,19 @@ def _reward_models(cfg: ExperimentConfig) -> tuple[RewardModelConfig | None, tup
 
 def _cotrains(cfg: ExperimentConfig, model: RewardModelConfig) -> bool:
     return cfg.reward.cotrain if model.cotrain is None else model.cotrain
+
+
+def _check_hindsight(cfg: ExperimentConfig) -> None:
+    if off_policy_settings(cfg) is None:
+        raise ConfigError(
+            f"reward.model.model_type: her learns from stored episodes, which {cfg.algorithm.name} does not keep; set "
+            "algorithm.name to dqn or sac"
+        )
+    if cfg.reward.combine_mode != "replace":
+        raise ConfigError(
+            f"reward.combine_mode: found {cfg.reward.combine_mode}, expected replace, because the environment's reward "
+            "is not of the goals that her sets"
+        )
 
 
 class Clock:

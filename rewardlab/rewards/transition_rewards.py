@@ -14,6 +14,7 @@ from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.loading import create_reward_model, transition_models
 from rewardlab.rewards.manager import checked_scores
+from rewardlab.rewards.zoo.hindsight import HERRewardModel
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
 from rewardlab.types import Batch
 
@@ -73,6 +74,12 @@ class TransitionRewards:
         # models each would bring it.
         alone = config.combine_mode == "replace" and len(config.models) == 1
         return cls(members, action_space, shows_env_reward=alone)
+
+    @property
+    def hindsight(self) -> HERRewardModel | None:
+        """The model that replaces goals by what was reached, if there is one."""
+        found = (member.model for member in self.members.values() if isinstance(member.model, HERRewardModel))
+        return next(found, None)
 
     def pretrain(self) -> dict[str, float]:
         """Train every model on its expert data."""

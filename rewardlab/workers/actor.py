@@ -8,7 +8,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rewardlab.config.schema import DQNConfig, ExperimentConfig, SACConfig
+from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
+from rewardlab.errors import ConfigError
 from rewardlab.rewards.manager import RewardManager, learner_rewards
 from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.rl.make import make_learner
@@ -22,6 +24,13 @@ def off_policy_settings(cfg: ExperimentConfig) -> SACConfig | DQNConfig | None:
     """Of the algorithm that a config asks for; None if it learns on policy."""
     name = cfg.algorithm.name
     return None if name in ON_POLICY else cfg.algorithm.sac if name == "sac" else cfg.algorithm.dqn
+
+
+def _replay(cfg: ExperimentConfig, capacity: int) -> ReplayBuffer:
+    looks_back = cfg.reward.use_reward_model and any(model.model_type == "her" for model in cfg.reward.models)
+    if looks_back and cfg.algorithm.sac.demo_path is not None:
+        raise ConfigError("algorithm.sac.demo_path: demonstrations are not drawn beside hindsight (reward.model her)")
+    return EpisodeReplay(capacity) if looks_back else ReplayBuffer(capacity)
 
 
 class ActorWorker:
@@ -39,7 +48,7 @@ class ActorWorker:
         self.spaces = observation_space, action_space
         self.learner = make_learner(cfg, observation_space, action_space)
         self.settings = off_policy_settings(cfg)
-        self.replay = None if self.settings is None else ReplayBuffer(self.settings.replay_size)
+        self.replay = None if self.settings is None else _replay(cfg, self.settings.replay_size)
         self.demos: ReplayBuffer | None = None
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
         self._updates_due = 0.0
@@ -59,8 +68,11 @@ class ActorWorker:
         if self.settings is None:
             return self.learner.learn(rollout) | {"updates": self.learner.updates}
         assert self.replay is not None
-        self.replay.add(rollout.reshape(-1))
-        if env_steps <= self.settings.learning_starts:
+        if isinstance(self.replay, EpisodeReplay):
+            self.replay.add_rollout(rollout)
+        else:
+            self.replay.add(rollout.reshape(-1))
+        if env_steps <= self.settings.learning_starts or not len(self.replay):
             return {}
         self._updates_due += rollout.numel() * self.settings.utd_ratio
         sums: dict[str, float] = {}
@@ -70,6 +82,11 @@ class ActorWorker:
                 sums[name] = sums.get(name, 0.0) + value
         self._updates_due -= updates
         return {name: total / updates for name, total in sums.items()} | {"updates": self.learner.updates}
+
+    def begin_episodes(self) -> None:
+        """All environments have been started afresh."""
+        if isinstance(self.replay, EpisodeReplay):
+            self.replay.forget_unfinished()
 
     def load_demonstrations(self) -> None:
         """Those at `algorithm.sac.demo_path`, drawn for a part of each batch (RLPD)."""
@@ -117,8 +134,12 @@ class ActorWorker:
     def _sample(self) -> Batch:
         assert self.replay is not None
         size = self.cfg.actor.global_batch_size
-        fraction = self.cfg.algorithm.sac.demo_fraction
-        batch = mixed_sample(self.replay, self.demos, size, fraction, self._generator)
+        hindsight = None if self._judge is None else self._judge.hindsight
+        if hindsight is not None and isinstance(self.replay, EpisodeReplay):
+            batch = hindsight.sample(self.replay, size, self._generator)
+        else:
+            fraction = self.cfg.algorithm.sac.demo_fraction
+            batch = mixed_sample(self.replay, self.demos, size, fraction, self._generator)
         if self._judge is not None:
             said = batch["model_reward"] + self._judge.estimate(batch)
             batch["reward"] = learner_rewards(self.cfg.reward, batch["env_reward"], said)

@@ -34,6 +34,7 @@ class Rollout:
     episodes: Episodes  # that ended in it
     waited: float  # seconds, for scores that were not there when the last step was made
     frames: "ScoredFrames | None"
+    afresh: bool  # it does not go on where the last one ended: all its episodes began in it
 
 
 class ScoredFrames:
@@ -108,14 +109,14 @@ class Lanes:
         batch: Batch = TensorDict.cat(lanes, dim=1)
         episodes = _joined(self.envs.call("fetch_episodes").result())
         if self.rewards is None:
-            return Rollout(batch, None, episodes, 0.0, None)
+            return Rollout(batch, None, episodes, 0.0, None, afresh)
         start = time.perf_counter()
         parts = [[future.result() for future in lane] for lane in scores]
         order = _order(lanes, [sum(len(part.reward) for part in lane) for lane in parts])
         estimate, reward = (torch.cat(column)[order] for column in zip(*chain(*parts), strict=True))
         waited = time.perf_counter() - start
         seen = ScoredFrames(list(chain(*frames)), [len(part.reward) for part in chain(*parts)], order)
-        return Rollout(batch, Scores(estimate, reward), episodes, waited, seen)
+        return Rollout(batch, Scores(estimate, reward), episodes, waited, seen, afresh)
 
     def _revive(self) -> None:
         for group in (self.envs, self.policies):
