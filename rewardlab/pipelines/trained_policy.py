@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import nn
@@ -12,6 +11,7 @@ from torch import nn
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data.episodes import Array
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.observations import as_observation, to_batch
 from rewardlab.errors import DataError
 from rewardlab.rl.make import make_policy_network
@@ -28,7 +28,7 @@ class TrainedPolicy:
         self._explore = explore
         self._policy: Any = load_policy(checkpoint, run_config(checkpoint))
         self._generator = torch.Generator().manual_seed(seed)
-        self._box = action_space if isinstance(action_space, spaces.Box) else None
+        self._space = action_space
 
     def begin(self, fresh: Array) -> None:
         """Nothing to forget."""
@@ -36,7 +36,7 @@ class TrainedPolicy:
     def act(self, observation: Any) -> Array:
         batch = to_batch(as_observation(observation))
         action = self._policy.act(batch, self._generator, explore=self._explore)["action"].numpy()
-        return np.asarray(action if self._box is None else np.clip(action, self._box.low, self._box.high))
+        return within_bounds(action, self._space)
 
 
 def latest_checkpoint(run: Path) -> Path:

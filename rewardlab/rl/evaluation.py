@@ -6,6 +6,7 @@ from torch import nn
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.frames import following_success, says_success
 from rewardlab.envs.observations import as_observation, to_batch
 from rewardlab.errors import DataError
@@ -30,10 +31,7 @@ class Evaluation:
         known = False
         for _ in range(MAX_STEPS):
             answer = policy.act(to_batch(as_observation(obs)), generator, explore=False)  # type: ignore[operator]
-            action = np.asarray(answer["action"].numpy())
-            space = self.env.single_action_space
-            if action.dtype.kind == "f":
-                action = np.clip(action, space.low, space.high)  # type: ignore[attr-defined]
+            action = within_bounds(answer["action"].numpy(), self.env.single_action_space)
             obs, reward, terminated, truncated, infos = self.env.step(action)
             done = np.asarray(terminated) | np.asarray(truncated)
             success = following_success(infos, done)

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.episodes import Array
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.frames import CameraFrames, final_rows, following_success, says_success
 from rewardlab.envs.observations import Observation, as_observation, replace_rows, stack_steps, to_batch
 from rewardlab.envs.wrappers import DataCollectorWrapper
@@ -67,7 +68,6 @@ class EnvWorker:
         self.scoring = scoring
         self.keep_next = keep_next
         self.env = make_vec_env(config)
-        self._box = self.env.single_action_space if isinstance(self.env.single_action_space, spaces.Box) else None
         if collection is not None:
             self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
         self._frames = self._camera_frames()
@@ -98,10 +98,9 @@ class EnvWorker:
         return self._arrival
 
     def step(self, actions: Array) -> Arrival:
-        """Act everywhere. Gaussian policies overshoot the bounds of actions, which are kept here."""
+        """Act everywhere."""
         before = self._arrival.observation
-        if self._box is not None:
-            actions = np.clip(actions, self._box.low, self._box.high)
+        actions = within_bounds(actions, self.env.single_action_space)
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         done = np.asarray(terminated) | np.asarray(truncated)
         ended = np.flatnonzero(done)
