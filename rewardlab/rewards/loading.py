@@ -42,9 +42,8 @@ def create_reward_model(
         raise ConfigError(f"model_type: {found}; expected one of {', '.join(sorted(REWARD_MODELS))}")
     name = next(iter(names.values()))
     cls = REWARD_MODELS[name]
-    # A class written as document 004 shows takes its whole config.
-    if list(inspect.signature(cls).parameters)[:3] == ["config", "device", "tb_logger"]:
-        return cls(cfg, device, tb_logger)  # type: ignore[call-arg]
+    if written_as_documented(cls):
+        return cls(WholeConfig(settings), device, tb_logger)  # type: ignore[call-arg]
     settings = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
     accepted = _arguments(cls)
     # Every config has a precision; models without one run in fp32 anyhow.
@@ -54,6 +53,21 @@ def create_reward_model(
         if key not in accepted:
             raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
     return cls.from_settings(settings, device, tb_logger)
+
+
+class WholeConfig(dict[str, Any]):
+    """A config whose keys are attributes too, for classes that take it whole."""
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(key) from None
+
+
+def written_as_documented(cls: type[BaseRewardModel]) -> bool:
+    """Whether a class is one as document 004 shows: it takes its whole config, and lists of dictionaries as data."""
+    return list(inspect.signature(cls).parameters)[:3] == ["config", "device", "tb_logger"]
 
 
 def load_reward_model(

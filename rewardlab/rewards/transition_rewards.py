@@ -12,7 +12,7 @@ from torch import Tensor
 from rewardlab.config.schema import RewardConfig
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
-from rewardlab.rewards.loading import create_reward_model, transition_models
+from rewardlab.rewards.loading import create_reward_model, transition_models, written_as_documented
 from rewardlab.rewards.manager import checked_scores
 from rewardlab.rewards.zoo.hindsight import HERRewardModel
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
@@ -99,7 +99,7 @@ class TransitionRewards:
         seen = self._seen(rollout)
         for member in self.members.values():
             if member.cotrain:
-                member.model.collect_data(seen)
+                member.model.collect_data(_form(member.model, seen))
                 if member.model.can_train():
                     member.model.train()
                 member.model.clear_data(iteration)
@@ -182,8 +182,26 @@ class Scalars:
 
 
 def _estimate(model: BaseRewardModel, seen: Batch) -> Tensor:
-    reward: Tensor = model.estimate(seen)["reward"]
-    return checked_scores(reward.float().cpu())
+    said = model.estimate(_form(model, seen))
+    if isinstance(said, list):
+        numbers = [float(item["reward"]) for item in said]
+        return checked_scores(torch.tensor(numbers).reshape(seen.batch_size))
+    return checked_scores(said["reward"].float().cpu())
+
+
+def _form(model: BaseRewardModel, seen: Batch) -> Any:
+    """Transitions as the model wants them."""
+    if not written_as_documented(type(model)):
+        return seen
+    flat = seen.flatten()
+    observation, following = (
+        next(iter(flat[key].values())) if len(flat[key].keys()) == 1 else flat[key]
+        for key in ("observation", "next_observation")
+    )
+    reward = flat["reward"] if "reward" in flat else torch.zeros(len(flat))
+    columns = (observation, following, flat["action"], reward, flat["terminated"] | flat["truncated"])
+    names = ("obs", "next_obs", "action", "reward", "done")
+    return [dict(zip(names, row, strict=True)) for row in zip(*(c.unbind() for c in columns), strict=True)]
 
 
 def _waits_for_expert(model: BaseRewardModel) -> bool:

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from rewardlab.config import config_names, load_config
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines import collect, train_policy
-from rewardlab.rewards import load_reward_model
+from rewardlab.rewards import BaseRewardModel, load_reward_model, register_reward_model
 from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
@@ -155,6 +155,39 @@ def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -
         assert torch.allclose(batch["reward"], judge.estimate(batch))
         assert batch["reward"].std() > 0
     assert not batch["env_reward"].eq(batch["reward"]).any()
+
+
+@register_reward_model("documented_balance")
+class DocumentedBalance(BaseRewardModel):
+    """A model in the form that document 004 prints: it takes its whole config, and lists of dictionaries."""
+
+    def __init__(self, config: Any, device: str, tb_logger: Any) -> None:
+        self.cfg, self.tb_logger = config, tb_logger
+        self.train_data: list[dict[str, Any]] = []
+        self.seen = 0
+
+    def collect_data(self, data: list[dict[str, Any]]) -> None:
+        self.train_data.extend(data)
+
+    def train(self) -> None:
+        self.seen += len(self.train_data)
+        self.tb_logger.add_scalar("reward_model/seen", self.seen, self.seen)
+
+    def clear_data(self, iter: int) -> None:
+        self.train_data.clear()
+
+    def estimate(self, data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**item, "reward": -self.cfg.slope * item["next_obs"][2].abs()} for item in data]
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_model_in_the_form_of_the_document_trains_with_the_policy(algorithm: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    own = ["reward.use_reward_model=true", "reward.cotrain=true", "reward.model.model_type=documented_balance"]
+    train(f"zoo/cartpole_{algorithm}", out, *own, "+reward.model.options.slope=2.0")
+    last = history(out)[-1]
+    assert last["reward_model/seen"] == 3 * 8 * 4
+    assert -2 < last["rollout/rewards"] < 0
 
 
 @pytest.mark.parametrize("name", ["pwil", "ngu"])

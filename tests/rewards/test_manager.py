@@ -118,8 +118,8 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         combine_rewards(ENV, ENV[:, None], combine_mode="add", reward_weight=1.0, env_reward_weight=1.0)
 
 
-def test_nan_names_the_frame() -> None:
-    with pytest.raises(DataError, match=r"NaN for frame 1 of 3 \(2 in all\)"):
+def test_nan_names_the_row() -> None:
+    with pytest.raises(DataError, match=r"NaN for row 1 of 3 \(2 in all\)"):
         manager().compute_rewards(frames(0.5, float("nan"), float("nan")))
 
 
