@@ -189,7 +189,7 @@ def test_off_policy_a_changed_model_scores_stored_transitions_again(
     rows = replay.sample(30, torch.Generator().manual_seed(0))
     latest = load_reward_model(model)
     before = latest.probabilities(rows["frames"])
-    latest.load_state_dict(load_state(last)[0]["reward_model"])
+    latest.load_state_dict(load_state(last)[0]["rewards"]["classifier"])
     after = latest.probabilities(rows["frames"])
     assert not torch.equal(before, after)
     if relabel == "changed":

@@ -124,7 +124,7 @@ def test_random_warm_up_reaches_the_model(tmp_path: Path) -> None:
 def test_collected_data_is_cleared_by_iterations_of_the_loop(tmp_path: Path) -> None:
     train("zoo/cartpole_ppo_rnd", tmp_path / "run", "reward.model.options.clear_buffer_per_iters=2")
     (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
-    data = load_state(checkpoint)[0]["transition_rewards"]["rnd"]["data"]
+    data = load_state(checkpoint)[0]["rewards"]["transitions"]["rnd"]["data"]
     assert len(next(iter(data.values()))) == 8 * 4  # of the third iteration alone
 
 
