@@ -75,9 +75,7 @@ def ours(task: Task, seed: int) -> list[float]:
         config = PPOConfig(rollout_steps=task.rollout_steps, update_epochs=task.epochs, gae_lambda=task.gae_lambda)
         rounds = -(-task.steps // (task.num_envs * task.rollout_steps))
         network = make_actor_critic(*spaces, model, seed)
-        ppo = PPO(
-            network, config, optim, gamma=task.gamma, batch_size=task.batch_size, total_iterations=rounds, seed=seed
-        )
+        ppo = PPO(network, config, optim, gamma=task.gamma, batch_size=task.batch_size, seed=seed)
         for _ in range(rounds):
             ppo.learn(collect_rollout(stepper, ppo, task.rollout_steps))
         return stepper.returns

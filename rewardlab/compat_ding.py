@@ -1,4 +1,4 @@
-"""DI-engine's pair of configs (document 004) in today's keys. No other module knows DI-engine's names.
+"""DI-engine's pair of configs (document 004) in today's keys. No other module knows the names of DI-engine's keys.
 
 What is not given has DI-engine's default where that differs from ours, so that a pair means here what it meant there.
 What has no counterpart is dropped: in silence if nothing is lost, with a note if something is. Keys that no table knows

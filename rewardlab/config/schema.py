@@ -171,7 +171,7 @@ class ThresholdConfig:
 class RewardModelConfig:
     """A reward model. A null that describes the architecture means: as in the checkpoint, else the network's default.
 
-    Keys up to `precision` are of success classifiers; what another model takes is in `options`.
+    The keys from `arch` on are of success classifiers; what another model takes is in `options`.
     """
 
     model_type: str | None = None  # registered name, such as "resnet_reward" or "rnd"
@@ -240,6 +240,10 @@ class RewardConfig:
     @property
     def models(self) -> tuple[RewardModelConfig, ...]:
         return self.model if isinstance(self.model, tuple) else (self.model,)
+
+    def cotrains(self, model: RewardModelConfig) -> bool:
+        """Whether this one of the models goes on learning."""
+        return self.cotrain if model.cotrain is None else model.cotrain
 
     @model_validator(mode="after")
     def _has_checkpoint(self) -> "RewardConfig":
@@ -320,6 +324,15 @@ class AlgorithmConfig:
     ppo: PPOConfig = PPOConfig()
     sac: SACConfig = SACConfig()
     dqn: DQNConfig = DQNConfig()
+
+    @property
+    def off_policy(self) -> SACConfig | DQNConfig | None:
+        """The settings of the chosen algorithm if it learns off policy, from stored transitions; else None."""
+        return {"ppo": None, "sac": self.sac, "dqn": self.dqn}[self.name]
+
+    @property
+    def rollout_steps(self) -> int:
+        return (self.off_policy or self.ppo).rollout_steps
 
 
 @section

@@ -41,6 +41,13 @@ class ReplayBuffer:
         self._next = (self._next + len(batch)) % self.capacity
         self._size = min(self._size + len(batch), self.capacity)
 
+    def add_rollout(self, rollout: Batch) -> None:
+        """Append the transitions of a rollout [T, N]."""
+        self.add(rollout.reshape(-1))
+
+    def forget_unfinished(self) -> None:
+        """All environments have been started afresh. Single transitions do not mind."""
+
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Transitions [batch_size], drawn with replacement."""
         return self._filled[torch.randint(self._size, (batch_size,), generator=generator)]

@@ -10,69 +10,62 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rewardlab.config import ExperimentConfig
-from rewardlab.config.schema import RewardConfig, RewardModelConfig
+from rewardlab.config.schema import RewardConfig
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.audit import Alarm, Audit
-from rewardlab.rewards.loading import frame_model, transition_models
+from rewardlab.rewards.loading import SortedModels, sort_models
 from rewardlab.rewards.manager import learner_rewards, placed_rewards
 from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.rewards.transition_rewards import TransitionRewards, Verdict
 from rewardlab.types import Batch
-from rewardlab.workers.actor import off_policy_settings
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.env import Scoring
 from rewardlab.workers.group import Worker
 from rewardlab.workers.lanes import Rollout
 from rewardlab.workers.reward import RewardFacts, RewardGroup
 
+Spaces = tuple[spaces.Space[Any], spaces.Space[Any]]  # of one environment: observations, actions
+
 
 class PolicyRewards:
     """The models of a run, wherever they are, and what is done with them in an iteration.
 
-    A success classifier (`learned`) scores frames while the rollout goes on. Models over transitions (`judge`) look at
-    the rollout when it is complete; off policy the actor asks them again about each batch that it draws.
+    A success classifier scores frames while the rollout goes on. Models over transitions (`judge`) look at the rollout
+    when it is complete; off policy the actor asks them again about each batch that it draws.
     """
 
     def __init__(self, cfg: ExperimentConfig, cluster: Cluster, out: Path) -> None:
         self.cfg = cfg
         self.out = out
-        self.off_policy = off_policy_settings(cfg) is not None
-        in_use = cfg.reward.use_reward_model
-        self._classifier = frame_model(cfg.reward) if in_use else None
-        self._others = transition_models(cfg.reward) if in_use else ()
-        self.learned = RewardGroup.launch(cluster, cfg.reward, background=True) if self._classifier else None
-        self.facts: RewardFacts | None = None if self.learned is None else self.learned.facts()
+        self.off_policy = cfg.algorithm.off_policy is not None
+        models = sort_models(cfg.reward) if cfg.reward.use_reward_model else SortedModels(None, (), hindsight=False)
+        self._classifier_config, self._transition_configs = models.classifier, models.others
+        self._check(models)
+        launches = models.classifier is not None
+        self.classifier = RewardGroup.launch(cluster, cfg.reward, background=True) if launches else None
+        self.facts: RewardFacts | None = None if self.classifier is None else self.classifier.facts()
         self.judge: Worker | None = None
         self.audit = self._make_audit()
         self.terminal_only = False  # an alarm switched from per_step to terminal rewards
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
-        self._check()
 
-    def bind(
-        self,
-        cluster: Cluster,
-        actor: Worker,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        expert_data: Any,
-    ) -> None:
+    def bind(self, cluster: Cluster, actor: Worker, task: Spaces, expert_data: Any) -> None:
         """Build what depends on the task, and give the actor the models that it must ask itself."""
         self.actor = actor
-        if self._others:
-            task = (observation_space, action_space)
+        if self._transition_configs:
             make = partial(TransitionRewards.from_config, self.cfg.reward, *task, expert_data=expert_data)
             self.judge = cluster.launch("reward", lambda seat: make(), name="TransitionRewards", count=1)[0]
         if self._keeps_frames:
             actor.submit("load_reward_model").result()
-        self._tell_actor()
+        self._send_weights_to_actor()
 
     @property
     def needs_next_observations(self) -> bool:
-        return bool(self._others)
+        return bool(self._transition_configs)
 
     @property
     def cotrains_frames(self) -> bool:
-        return self._classifier is not None and self._cotrains(self._classifier)
+        return self._classifier_config is not None and self.cfg.reward.cotrains(self._classifier_config)
 
     @property
     def scoring(self) -> Scoring | None:
@@ -86,7 +79,7 @@ class PolicyRewards:
         if self.judge is None:
             raise ConfigError("reward.pretrain: found true, but no reward model of this run learns from expert data")
         self.judge.submit("pretrain").result()
-        self._tell_actor()
+        self._send_weights_to_actor()
 
     def begin_episodes(self) -> None:
         """All environments have been started afresh: what has no end yet will have none."""
@@ -96,18 +89,20 @@ class PolicyRewards:
     def of(self, rollout: Rollout, iteration: int) -> tuple[Batch, dict[str, float]]:
         """The rollout with the reward the learner shall see, and figures of that reward."""
         batch, config, figures = rollout.batch, self._config, {}
-        if self.learned is None and self.judge is None:
+        if self.classifier is None and self.judge is None:
             batch["reward"] = batch["env_reward"]
         else:
             said = torch.zeros_like(batch["env_reward"])
             if rollout.scores is not None:
                 ended = batch["terminated"] | batch["truncated"]
                 said = placed_rewards(config, batch["env_reward"], rollout.scores.reward, ended)
-                figures["rollout/model_rewards"] = float(rollout.scores.reward.mean()) if ended.any() else 0.0
+                scored = rollout.scores.reward  # of every frame, or in terminal mode of the last ones
+                figures["rollout/model_rewards"] = float(scored.mean()) if len(scored) else 0.0
                 figures |= self._audited(rollout, iteration)
             if self.judge is not None:
                 said, more = self._judged(batch, said, iteration)
                 figures |= more
+            # Off policy, what models over transitions say is made anew when the actor draws (ActorWorker._sample).
             batch["reward"] = learner_rewards(config, batch["env_reward"], said)
         figures["rollout/rewards"] = float(batch["reward"].mean())
         figures["rollout/rewards_std"] = float(batch["reward"].std(unbiased=False))
@@ -115,14 +110,14 @@ class PolicyRewards:
 
     def cotrain_frames(self, rollout: Rollout, iteration: int) -> None:
         """Let the classifier learn from the frames it has scored; what it learned counts from the next round on."""
-        assert self.learned is not None
+        assert self.classifier is not None
         assert rollout.frames is not None
         truth = self._truth(rollout)
         if truth is None:
             raise ConfigError("reward.cotrain: the environment does not report success: there is nothing to learn from")
-        self.learned.update({"images": rollout.frames.all(), "success": truth}, iteration)
+        self.classifier.update({"images": rollout.frames.all(), "success": truth}, iteration)
         if self.off_policy:
-            self.actor.submit("load_reward_model", self.learned.weights()).result()
+            self.actor.submit("load_reward_model", self.classifier.weights()).result()
             if self.cfg.reward.relabel == "changed":
                 self.actor.submit("relabel").result()
 
@@ -136,7 +131,7 @@ class PolicyRewards:
         return {
             "terminal_only": self.terminal_only,
             "audit": None if self.audit is None else self.audit.state_dict(),
-            "classifier": self.learned.weights() if self.learned is not None and self.cotrains_frames else None,
+            "classifier": self.classifier.weights() if self.classifier is not None and self.cotrains_frames else None,
             "transitions": None if self.judge is None else self.judge.submit("training_state").result(),
         }
 
@@ -144,19 +139,19 @@ class PolicyRewards:
         self.terminal_only = state["terminal_only"]
         if self.audit is not None and state["audit"] is not None:
             self.audit.load_state_dict(state["audit"])
-        if self.learned is not None and state["classifier"] is not None:
-            self.learned.load_weights(state["classifier"])
+        if self.classifier is not None and state["classifier"] is not None:
+            self.classifier.load_weights(state["classifier"])
         if self.judge is not None and state["transitions"] is not None:
             self.judge.submit("load_training_state", state["transitions"]).result()
-            self._tell_actor()
+            self._send_weights_to_actor()
 
     def save(self, name: str) -> None:
-        """The models that learn in this run, complete, below reward_models/`name`."""
+        """The models over transitions, and a classifier that learns on, complete, below reward_models/`name`."""
         place = self.out / "reward_models" / name
         if self.judge is not None:
             self.judge.submit("save", place).result()
-        if self.learned is not None and self.facts is not None and self.cotrains_frames:
-            self.learned.save(place / self.facts.model_type)
+        if self.classifier is not None and self.facts is not None and self.cotrains_frames:
+            self.classifier.save(place / self.facts.model_type)
 
     def close(self) -> None:
         """Wait for files that are still being written."""
@@ -168,12 +163,12 @@ class PolicyRewards:
         learned from it. Off policy only what they cannot say again goes with the transitions."""
         assert self.judge is not None
         figures: dict[str, float] = {}
-        if any(map(self._cotrains, self._others)):
+        if any(map(self.cfg.reward.cotrains, self._transition_configs)):
             figures |= self.judge.submit("update", batch, iteration).result()
-            self._tell_actor()
+            self._send_weights_to_actor()
         verdict: Verdict = self.judge.submit("judge", batch).result()
         if self.off_policy:
-            batch["model_reward"] = said + verdict.by_episode
+            batch["model_reward"] = said + verdict.fixed
         figures["rollout/model_rewards"] = float((said + verdict.reward).mean())
         return said + verdict.reward, figures | verdict.figures
 
@@ -196,15 +191,14 @@ class PolicyRewards:
             return None
         success: Tensor = rollout.batch["success"]
         ended = rollout.batch["terminated"] | rollout.batch["truncated"]
-        return success[ended] if self._config.reward_mode == "terminal" else success.flatten()
+        # Asked of the rollout, not of the config: an alarm may have changed the mode since.
+        everything = rollout.scores is not None and rollout.scores.estimate.numel() == success.numel()
+        return success.flatten() if everything else success[ended]
 
-    def _tell_actor(self) -> None:
+    def _send_weights_to_actor(self) -> None:
         """Off policy, the actor asks models over transitions itself, and must have their newest weights."""
         if self.judge is not None and self.off_policy:
             self.actor.submit("load_transition_rewards", self.judge.submit("state_dict")).result()
-
-    def _cotrains(self, model: RewardModelConfig) -> bool:
-        return self.cfg.reward.cotrain if model.cotrain is None else model.cotrain
 
     @property
     def _config(self) -> RewardConfig:
@@ -214,12 +208,13 @@ class PolicyRewards:
     def _keeps_frames(self) -> bool:
         """Whether stored transitions are scored again, for which they must keep their frames."""
         again = self.cotrains_frames or self.cfg.reward.relabel == "sample"
-        return self.off_policy and self._classifier is not None and again
+        return self.off_policy and self._classifier_config is not None and again
 
-    def _check(self) -> None:
-        """What the config asks for, and cannot be."""
-        reward = self.cfg.reward
-        if self._keeps_frames and self._others:
+    def _check(self, models: SortedModels) -> None:
+        """Refuse what cannot be, before anything is built."""
+        reward, algorithm = self.cfg.reward, self.cfg.algorithm
+        with_demos = algorithm.name == "sac" and algorithm.sac.demo_path is not None
+        if self._keeps_frames and self._transition_configs:
             raise ConfigError(
                 "reward.model: off policy, a success classifier beside other models is neither trained further nor "
                 "asked again; set its cotrain to false and reward.relabel to changed"
@@ -229,7 +224,22 @@ class PolicyRewards:
                 "reward.reward_mode: terminal keeps no frames to score again; off policy, reward.cotrain and "
                 "reward.relabel=sample need per_step"
             )
-        if any(model.model_type == "her" for model in self._others):
+        if self._keeps_frames and reward.audit.enabled and reward.audit.on_alarm == "terminal":
+            raise ConfigError(
+                "reward.audit.on_alarm: found terminal, but off policy reward.cotrain and reward.relabel=sample need "
+                "per_step; set it to warn or stop"
+            )
+        if with_demos and reward.use_reward_model and reward.relabel == "sample" and models.classifier is not None:
+            raise ConfigError(
+                "algorithm.sac.demo_path: demonstrations keep no frames to be scored when they are drawn; set "
+                "reward.relabel to changed"
+            )
+        if with_demos and (models.hindsight or (models.classifier is not None and models.others)):
+            raise ConfigError(
+                "algorithm.sac.demo_path: demonstrations are not drawn beside hindsight, nor beside a classifier "
+                "together with other models"
+            )
+        if models.hindsight:
             if not self.off_policy:
                 raise ConfigError(
                     f"reward.model.model_type: her learns from stored episodes, which {self.cfg.algorithm.name} does "

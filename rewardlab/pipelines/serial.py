@@ -17,7 +17,7 @@ from rewardlab.config import ExperimentConfig, config_from_mapping, load_config,
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines import train_policy
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.workers.actor import off_policy_settings
+from rewardlab.rewards.loading import takes_whole_config
 
 BUDGET = 10_000_000
 
@@ -41,7 +41,8 @@ def serial_pipeline_reward_model_onpolicy(
     """Train a policy on policy (ppo) on the reward of a model; returns the last checkpoint.
 
     `cooptrain_reward` goes on training the model on what the policy collects, `pretrain_reward` trains it on
-    `expert_data` before. Of two limits, the call's and the config's, the smaller one holds.
+    `expert_data` before. Of two limits, the call's and the config's, the smaller one holds; the seed,
+    `cooptrain_reward` and `pretrain_reward` overrule the config's.
     """
     cfg = serial_config(
         input_cfg,
@@ -105,13 +106,14 @@ def serial_config(
         overrides.append(text_override("runner.logger.log_path", str(log_path)))
     cfg = _load(input_cfg, overrides)
     _check_algorithm(cfg, on_policy)
+    env_steps = _limit("max_env_step", max_env_step, cfg.runner.max_env_steps)
     runner = dataclasses.replace(
         cfg.runner,
-        max_env_steps=_limit("max_env_step", max_env_step, cfg.runner.max_env_steps),
+        max_env_steps=env_steps,
         max_steps=_limit("max_train_iter", max_train_iter, cfg.runner.max_steps),
     )
     if _is_pair(input_cfg):  # which knows no epochs: the budget alone ends it
-        runner = dataclasses.replace(runner, max_epochs=_iterations(cfg, runner.max_env_steps or max_env_step))
+        runner = dataclasses.replace(runner, max_epochs=_iterations(cfg, env_steps))
     return dataclasses.replace(cfg, runner=runner)
 
 
@@ -145,12 +147,12 @@ def _is_pair(input_cfg: object) -> TypeGuard[Pair]:
 
 def _arguments_of(model_type: str) -> Collection[str] | None:
     """The keys that a reward model takes; None for a class that takes its whole config."""
-    parameters = list(inspect.signature(REWARD_MODELS[model_type]).parameters)
-    return None if parameters[:1] == ["config"] else parameters
+    cls = REWARD_MODELS[model_type]
+    return None if takes_whole_config(cls) else list(inspect.signature(cls).parameters)
 
 
 def _check_algorithm(cfg: ExperimentConfig, on_policy: bool) -> None:
-    if (off_policy_settings(cfg) is None) == on_policy:
+    if (cfg.algorithm.off_policy is None) == on_policy:
         return
     kind, expected = ("off", "ppo") if on_policy else ("on", "dqn or sac")
     raise ConfigError(
@@ -166,5 +168,4 @@ def _limit(name: str, asked: int, configured: int | None) -> int:
 
 
 def _iterations(cfg: ExperimentConfig, env_steps: int) -> int:
-    settings = off_policy_settings(cfg) or cfg.algorithm.ppo
-    return math.ceil(env_steps / (settings.rollout_steps * cfg.env.train.num_envs))
+    return math.ceil(env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))

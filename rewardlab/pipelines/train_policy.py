@@ -23,7 +23,7 @@ from rewardlab.training.policy_report import read_history, write_policy_report
 from rewardlab.training.run_log import HISTORY, RunLog, forget_after
 from rewardlab.training.run_state import load_state, save_state
 from rewardlab.training.trust import TrustFigures
-from rewardlab.workers.actor import ActorWorker, off_policy_settings
+from rewardlab.workers.actor import ActorWorker
 from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.env import EnvWorker, Episodes
 from rewardlab.workers.lanes import Lanes
@@ -32,7 +32,7 @@ from rewardlab.workers.rollout import RolloutWorker
 
 @dataclass
 class Progress:
-    """Where a run is; with the actor's state all that a resumed run must know."""
+    """Where a run is."""
 
     iteration: int = 0  # rollout-and-update rounds done
     env_steps: int = 0
@@ -55,9 +55,8 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
         )
     with one_thread_each(), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, cluster, out, expert_data)
-        if cfg.runner.resume_dir is not None:
-            training.resume(Path(cfg.runner.resume_dir))
-        elif cfg.reward.pretrain:
+        resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
+        if cfg.reward.pretrain and not resumed:
             training.rewards.pretrain()
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
@@ -94,9 +93,8 @@ class PolicyTraining:
         self.out = out
         self.progress = Progress()
         self.checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
-        self.off_policy = off_policy_settings(cfg)
-        settings = self.off_policy or cfg.algorithm.ppo
-        self.rollout_steps = settings.rollout_steps
+        self.off_policy = cfg.algorithm.off_policy
+        self.rollout_steps = cfg.algorithm.rollout_steps
         self.rewards = PolicyRewards(cfg, cluster, out)
         self.envs = cluster.launch("env", _env_maker(cfg, self.rewards), name="EnvGroup")
         spaces = self.envs[0].submit("spaces").result()
@@ -107,13 +105,13 @@ class PolicyTraining:
             name="RolloutGroup",
             count=len(self.envs),
         )
-        learned = self.rewards.learned
-        self.lanes = Lanes(self.envs, policies, None if learned is None else learned.workers)
+        classifier = self.rewards.classifier
+        self.lanes = Lanes(self.envs, policies, None if classifier is None else classifier.workers)
         self.evaluation = Evaluation(cfg.env.eval, seed=cfg.seed + 10_000)
-        self.evaluated = make_policy_network(cfg, *spaces)
+        self.judged_policy = make_policy_network(cfg, *spaces)
         self._afresh = True
         self._best: float | None = None  # evaluation that reward_models/best was saved at
-        self.rewards.bind(cluster, self.actor, *spaces, expert_data)
+        self.rewards.bind(cluster, self.actor, spaces, expert_data)
         if cfg.algorithm.name == "sac" and cfg.algorithm.sac.demo_path is not None:
             self.actor.submit("load_demonstrations").result()
 
@@ -136,19 +134,19 @@ class PolicyTraining:
         with clock("reward"):
             batch, figures = self.rewards.of(rollout, progress.iteration)
         figures |= _episode_figures(rollout.episodes)
-        self._heed_alarms()
         progress.env_steps += batch.numel()
         with clock("learn"):
-            learned = self.actor.submit("learn", batch, progress.env_steps).result()
-        figures |= {f"train/{name}": value for name, value in learned.items()}
+            updates = self.actor.submit("learn", batch, progress.env_steps).result()
+        figures |= {f"train/{name}": value for name, value in updates.items()}
         progress.updates = int(figures.get("train/updates", progress.updates))
         if self.rewards.cotrains_frames:
             with clock("cotrain"):
                 self.rewards.cotrain_frames(rollout, progress.iteration)
+        self._heed_alarms()
         figures |= self._evaluated(clock) if self._due(cfg.runner.val_check_interval) else {}
         self._stop_early(figures)
         timings = {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
-        if self.rewards.learned is not None:
+        if self.rewards.classifier is not None:
             timings["time/compute_model_rewards"] = rollout.waited
             timings["time/rollout"] -= rollout.waited
         return {"env_steps": progress.env_steps, **figures, **timings}
@@ -183,14 +181,19 @@ class PolicyTraining:
         # A run resumed from here begins with new episodes, so this one does so too: both go on alike.
         self._afresh = True
 
-    def resume(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint of this run or of an earlier stage, whose reward may have been another one."""
+    def resume(self, checkpoint: Path) -> bool:
+        """Go on from a checkpoint of this run; or begin with the policy of an earlier stage, whose reward may have been
+        another one, so that neither its reward models nor its stored transitions come along. Whether it is this run's.
+        """
         state, facts = load_state(checkpoint)
         if facts.get("algorithm") != self.cfg.algorithm.name:
             raise ConfigError(
                 f"runner.resume_dir: {checkpoint} was trained by {facts.get('algorithm')}, but algorithm.name is "
                 f"{self.cfg.algorithm.name}"
             )
+        this_run = checkpoint.resolve().parent == self.checkpoints.resolve()
+        if not this_run:
+            state["actor"]["replay"] = None
         try:
             self.actor.submit("load_state_dict", state["actor"]).result()
         except (RuntimeError, KeyError, ValueError) as error:
@@ -199,13 +202,14 @@ class PolicyTraining:
             ) from error
         self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
         self.progress.updates = state["updates"]
-        if checkpoint.resolve().parent != self.checkpoints.resolve():
-            return  # another stage: its audit and its reward model are not this one's
+        if not this_run:
+            return False
         forget_after(self.out, self.progress.iteration)
         self._best = state["best"]
         self.rewards.load_state_dict(state["rewards"])
         if self.rewards.terminal_only:
             self.envs.setup("set_scoring", self.rewards.scoring)
+        return True
 
     def close(self) -> None:
         """Wait for files that workers still write."""
@@ -223,8 +227,8 @@ class PolicyTraining:
 
     def _evaluated(self, clock: "Clock") -> dict[str, float]:
         with clock("evaluate"):
-            self.evaluated.load_state_dict(self.actor.submit("policy_weights").result())
-            figures = self.evaluation.run(self.evaluated)
+            self.judged_policy.load_state_dict(self.actor.submit("policy_weights").result())
+            figures = self.evaluation.run(self.judged_policy)
         reached = figures.get("success_at_end", figures["return"])
         if self._best is None or reached > self._best:
             self._best = reached

@@ -1,7 +1,8 @@
 """What every reward model can do, and the registry of their names.
 
 A reward model is a network with its objective and its data. It is not an `nn.Module`: `train()` fits it. It knows
-nothing of the learner; turning its estimates into the reward the learner sees is the RewardManager's business.
+nothing of the learner: `manager.py` (for classifiers) and `transition_rewards.py` (for the rest) turn its estimates
+into the reward the learner sees.
 """
 
 from abc import ABC, abstractmethod
@@ -44,6 +45,7 @@ class BaseRewardModel(ABC):
     tb_logger: ScalarLogger | None = None
     clear_buffer_per_iters: int = 1  # `clear_data` does its work in every n-th iteration
     by_episode: ClassVar[bool] = False  # a step's reward depends on the steps before it: `estimate` needs time order
+    hindsight: ClassVar[bool] = False  # draws stored transitions with goals of its own (`HERRewardModel.sample`)
 
     @abstractmethod
     def estimate(self, data: Any) -> Any:
@@ -67,6 +69,13 @@ class BaseRewardModel(ABC):
     @abstractmethod
     def clear_data(self, iter: int) -> None:
         """Forget the collected data, if it is time to (`time_to_clear`)."""
+
+    def cotrain(self, data: Any, iter: int) -> None:
+        """One round of learning beside a policy: collect, train if there is enough, clear if it is time to."""
+        self.collect_data(data)
+        if self.can_train():
+            self.train()
+        self.clear_data(iter)
 
     def load_expert_data(self, data: Any) -> None:
         """Take data of an expert, for models that learn from one. `clear_data` does not forget it."""

@@ -5,7 +5,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,7 +20,10 @@ from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_map
 # Keys of a config that are not arguments of a model.
 _ELSEWHERE = ("checkpoint_path", "debug_save_dir", "weight", "cotrain")
 # Keys that change neither weights nor scores: a run may set them as it likes.
-_FREE = ("precision", "dropout", "freeze_encoder")
+_FREE = (
+    *("precision", "dropout", "freeze_encoder"),
+    *("learning_rate", "batch_size", "update_per_collect", "clear_buffer_per_iters", "seed", "expert_data_path"),
+)
 
 
 def create_reward_model(
@@ -42,7 +45,7 @@ def create_reward_model(
         raise ConfigError(f"model_type: {found}; expected one of {', '.join(sorted(REWARD_MODELS))}")
     name = next(iter(names.values()))
     cls = REWARD_MODELS[name]
-    if written_as_documented(cls):
+    if takes_whole_config(cls):
         return cls(WholeConfig(settings), device, tb_logger)  # type: ignore[call-arg]
     settings = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
     accepted = _arguments(cls)
@@ -65,8 +68,9 @@ class WholeConfig(dict[str, Any]):
             raise AttributeError(key) from None
 
 
-def written_as_documented(cls: type[BaseRewardModel]) -> bool:
-    """Whether a class is one as document 004 shows: it takes its whole config, and lists of dictionaries as data."""
+def takes_whole_config(cls: type[BaseRewardModel]) -> bool:
+    """Whether a class is written in DI-engine's form: `__init__(config, device, tb_logger)`, and lists of dictionaries
+    as data."""
     return list(inspect.signature(cls).parameters)[:3] == ["config", "device", "tb_logger"]
 
 
@@ -108,31 +112,36 @@ def load_success_classifier(path: str | Path) -> SuccessClassifier:
     return model
 
 
-def frame_model(config: RewardConfig) -> RewardModelConfig | None:
-    """The success classifier among the models of a run, which looks at pictures; None if there is none."""
-    found = [model for model in config.models if _looks_at_frames(model)]
-    if len(found) > 1:
-        raise ConfigError(f"reward.model: found {len(found)} success classifiers, expected one at most")
-    return found[0] if found else None
+class SortedModels(NamedTuple):
+    """The models of a run by what they look at."""
+
+    classifier: RewardModelConfig | None  # looks at frames, and must have been trained
+    others: tuple[RewardModelConfig, ...]  # judge transitions, and may begin untrained
+    hindsight: bool  # one of them draws stored transitions with goals of its own
 
 
-def transition_models(config: RewardConfig) -> tuple[RewardModelConfig, ...]:
-    """The other ones: they judge observations and actions, and may begin untrained."""
-    return tuple(model for model in config.models if not _looks_at_frames(model))
-
-
-def _looks_at_frames(config: RewardModelConfig) -> bool:
-    if config.checkpoint_path is not None:
-        # Weights without a description are those of other people's classifiers.
-        stored = read_checkpoint(Path(config.checkpoint_path)).config or {}
-        name = stored.get("model_type", config.model_type)
-        return name is None or name not in REWARD_MODELS or issubclass(REWARD_MODELS[name], SuccessClassifier)
-    if config.model_type is None or issubclass(REWARD_MODELS[config.model_type], SuccessClassifier):
+def sort_models(config: RewardConfig) -> SortedModels:
+    """Of configs whose checkpoints are there: what kind a model is may be known from its checkpoint alone."""
+    classes = [_class_of(model) for model in config.models]
+    pairs = list(zip(config.models, classes, strict=True))
+    classifiers = [model for model, cls in pairs if issubclass(cls, SuccessClassifier)]
+    if len(classifiers) > 1:
+        raise ConfigError(f"reward.model: found {len(classifiers)} success classifiers, expected one at most")
+    if any(model.checkpoint_path is None for model in classifiers):
         raise ConfigError(
             "reward.model.checkpoint_path: found null, expected the path of a trained reward model, because "
-            f"'{config.model_type}' judges pictures from the first step on (random weights are never used)"
+            f"'{classifiers[0].model_type}' judges pictures from the first step on (random weights are never used)"
         )
-    return False
+    others = tuple(model for model, cls in pairs if not issubclass(cls, SuccessClassifier))
+    return SortedModels(classifiers[0] if classifiers else None, others, any(cls.hindsight for cls in classes))
+
+
+def _class_of(config: RewardModelConfig) -> type[BaseRewardModel]:
+    name = config.model_type
+    if config.checkpoint_path is not None:
+        # Weights without a description are those of other people's classifiers.
+        name = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type", name)
+    return SuccessClassifier if name is None else REWARD_MODELS[name]
 
 
 def _given(cfg: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter, debug_directory
 from rewardlab.rewards.frames import images_of
-from rewardlab.rewards.loading import frame_model, load_reward_model
+from rewardlab.rewards.loading import load_reward_model, sort_models
 
 
 def map_probability(
@@ -107,7 +107,7 @@ class RewardManager:
     @classmethod
     def from_config(cls, config: RewardConfig, device: str | torch.device = "cpu") -> Self:
         """Load the success classifier, or the only model; prepare debug images if a directory for them is set."""
-        wanted = config.models[0] if len(config.models) == 1 else frame_model(config)
+        wanted = config.models[0] if len(config.models) == 1 else sort_models(config).classifier
         if wanted is None:
             raise ConfigError("reward.model: several reward models, and none of them is a success classifier")
         model = load_reward_model(wanted.checkpoint_path, overrides=wanted, device=device)
@@ -154,7 +154,7 @@ class RewardManager:
         return self.weight * (self.map(score) if isinstance(self.model, SuccessClassifier) else score)
 
     def compute_rewards(self, observations: Any) -> Tensor:
-        """The model's reward of each frame, mapped but not yet weighted or combined."""
+        """The model's reward of each frame, with its own weight, not yet combined with the environment's."""
         return self.reward_of(self.score(observations))
 
     def rewards(self, env_reward: Tensor, observations: Any, ended: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rewardlab.data.episodes import Array
 from rewardlab.data.images import to_numpy
 from rewardlab.envs.frames import Bools, CameraFrames, Infos, autoreset_mode, check_autoreset, final_rows
-from rewardlab.errors import DataError
+from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.manager import RewardManager
 
@@ -46,8 +46,15 @@ class StepRewards:
         self._inputs: _Frames | _Transitions
         if isinstance(manager.model, SuccessClassifier):
             self._inputs = _Frames(env, manager.model)
+        elif manager.model.by_episode:
+            raise ConfigError(
+                f"reward model '{manager.model.model_type}' judges whole episodes, and a wrapper sees single steps; "
+                "use it with `rewardlab run`"
+            )
         else:
-            self._inputs = _Transitions(self.autoreset)
+            # With other modes the manager adds the environment's reward, which must not come in twice.
+            shown = manager.config.combine_mode == "replace"
+            self._inputs = _Transitions(self.autoreset, with_env_reward=shown)
 
     def begin(self, obs: Any, mask: Bools | None = None) -> None:
         """Episodes begin, everywhere or where `mask` says, with the batch `obs`."""
@@ -96,8 +103,9 @@ class _Frames:
 class _Transitions:
     """Other reward models look at whole transitions."""
 
-    def __init__(self, autoreset: AutoresetMode) -> None:
+    def __init__(self, autoreset: AutoresetMode, *, with_env_reward: bool) -> None:
         self._autoreset = autoreset
+        self._with_env_reward = with_env_reward
         self._before = TensorDict()
 
     def begin(self, obs: Any) -> None:
@@ -112,10 +120,11 @@ class _Transitions:
             "observation": self._before,
             "next_observation": arrival,
             "action": torch.as_tensor(step.action),
-            "reward": step.env_reward,
             "terminated": torch.from_numpy(step.terminated),
             "truncated": torch.from_numpy(step.truncated),
         }
+        if self._with_env_reward:
+            columns["reward"] = step.env_reward
         return TensorDict(columns, batch_size=[len(ended)])[torch.from_numpy(scored)]
 
 

@@ -1,6 +1,7 @@
 """The reward models of a run that judge transitions, as one: collected for, trained, weighted and summed."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -9,13 +10,12 @@ from gymnasium import Space, spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from rewardlab.config.schema import RewardConfig
+from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
-from rewardlab.rewards.loading import create_reward_model, transition_models, written_as_documented
+from rewardlab.rewards.loading import create_reward_model, sort_models, takes_whole_config
 from rewardlab.rewards.manager import checked_scores
 from rewardlab.rewards.zoo.hindsight import HERRewardModel
-from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
 from rewardlab.types import Batch
 
 _SEEN = ("observation", "next_observation", "action", "terminated", "truncated", "log_prob")
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
     """What the models say of a rollout [T, N]; both are weighted sums."""
 
     reward: Tensor
-    by_episode: Tensor  # the part that depends on whole episodes, and cannot be said again of single transitions
+    fixed: Tensor  # the part that depends on whole episodes, and cannot be said again of single transitions
     figures: dict[str, float]
 
 
@@ -60,16 +60,19 @@ class TransitionRewards:
     ) -> Self:
         """`expert_data` is for the models whose config names none. One that never `learns` is given its weights."""
         members: dict[str, Member] = {}
-        for wanted in transition_models(config):
-            given = {"model_type": wanted.model_type, "checkpoint_path": wanted.checkpoint_path, **wanted.options}
-            if not learns:
-                given.pop("expert_data_path", None)
-            model = create_reward_model(given, device)
-            if learns and expert_data is not None and _waits_for_expert(model):
-                model.load_expert_data(expert_data)
+        taken = False
+        for wanted in sort_models(config).others:
+            cotrain = config.cotrains(wanted)
+            model = create_reward_model(wanted if learns else _without_expert(wanted), device)
+            if learns and _waits_for_expert(model, wanted, trains=cotrain or config.pretrain):
+                source = wanted.options.get("expert_data_path") or expert_data
+                if source is not None:
+                    model.load_expert_data(source)
+                taken |= source is expert_data
             model.bind(observation_space, action_space)
-            cotrain = config.cotrain if wanted.cotrain is None else wanted.cotrain
             members[_free_name(model.model_type, members)] = Member(model, wanted.weight, cotrain)
+        if expert_data is not None and not taken:
+            raise ConfigError(f"expert_data was given, but no reward model takes it: found {', '.join(members)}")
         # With `add` and `weighted` the environment's reward comes in later, and must not come in twice; and of several
         # models each would bring it.
         alone = config.combine_mode == "replace" and len(config.models) == 1
@@ -81,10 +84,14 @@ class TransitionRewards:
         found = (member.model for member in self.members.values() if isinstance(member.model, HERRewardModel))
         return next(found, None)
 
+    @property
+    def by_episode(self) -> bool:
+        return any(member.model.by_episode for member in self.members.values())
+
     def pretrain(self) -> dict[str, float]:
         """Train every model on its expert data."""
         for name, member in self.members.items():
-            if not isinstance(member.model, ExpertRewardModel):
+            if not _learns_from_expert(member.model):
                 raise ConfigError(f"reward.pretrain: reward model '{name}' does not learn from expert data")
             if not member.model.can_train():
                 raise ConfigError(
@@ -99,17 +106,14 @@ class TransitionRewards:
         seen = self._seen(rollout)
         for member in self.members.values():
             if member.cotrain:
-                member.model.collect_data(_form(member.model, seen))
-                if member.model.can_train():
-                    member.model.train()
-                member.model.clear_data(iteration)
+                member.model.cotrain(_form(member.model, seen), iteration)
         return self._scalars.means()
 
     def judge(self, rollout: Batch) -> Verdict:
         """The rewards of a rollout that goes on where the last one ended, see `begin`."""
         seen = self._seen(rollout)
         whole = seen if self._unfinished is None else TensorDict.cat([self._unfinished, seen])
-        reward, by_episode = torch.zeros(rollout.batch_size), torch.zeros(rollout.batch_size)
+        reward, fixed = torch.zeros(rollout.batch_size), torch.zeros(rollout.batch_size)
         figures: dict[str, float] = {}
         for name, member in self.members.items():
             said = _estimate(member.model, whole if member.model.by_episode else seen)[-len(seen) :]
@@ -117,10 +121,10 @@ class TransitionRewards:
             figures[f"reward_model/{name}_std"] = float(said.std(unbiased=False))
             reward += member.weight * said
             if member.model.by_episode:
-                by_episode += member.weight * said
-        if any(member.model.by_episode for member in self.members.values()):
+                fixed += member.weight * said
+        if self.by_episode:
             self._unfinished = _unfinished(whole)
-        return Verdict(reward, by_episode, figures)
+        return Verdict(reward, fixed, figures)
 
     def begin(self) -> None:
         """All episodes start afresh."""
@@ -191,7 +195,7 @@ def _estimate(model: BaseRewardModel, seen: Batch) -> Tensor:
 
 def _form(model: BaseRewardModel, seen: Batch) -> Any:
     """Transitions as the model wants them."""
-    if not written_as_documented(type(model)):
+    if not takes_whole_config(type(model)):
         return seen
     flat = seen.flatten()
     observation, following = (
@@ -204,8 +208,21 @@ def _form(model: BaseRewardModel, seen: Batch) -> Any:
     return [dict(zip(names, row, strict=True)) for row in zip(*(c.unbind() for c in columns), strict=True)]
 
 
-def _waits_for_expert(model: BaseRewardModel) -> bool:
-    return isinstance(model, ExpertRewardModel) and model.expert_data_path is None
+def _learns_from_expert(model: BaseRewardModel) -> bool:
+    return type(model).load_expert_data is not BaseRewardModel.load_expert_data
+
+
+def _waits_for_expert(model: BaseRewardModel, wanted: RewardModelConfig, *, trains: bool) -> bool:
+    """Whether it has none yet. A checkpoint needs no expert to be asked, only to learn on."""
+    if not _learns_from_expert(model):
+        return False
+    if wanted.checkpoint_path is not None:
+        return trains
+    return "expert_data_path" not in wanted.options or wanted.options["expert_data_path"] is None
+
+
+def _without_expert(wanted: RewardModelConfig) -> RewardModelConfig:
+    return replace(wanted, options={key: o for key, o in wanted.options.items() if key != "expert_data_path"})
 
 
 def _free_name(model_type: str, taken: Mapping[str, Any]) -> str:

@@ -32,7 +32,6 @@ def make_learner(cfg: ExperimentConfig, observation_space: Space, action_space: 
             optim,
             gamma=algorithm.gamma,
             batch_size=cfg.actor.global_batch_size,
-            total_iterations=cfg.runner.max_epochs,
             seed=cfg.seed,
         )
     if algorithm.name == "dqn":

@@ -33,7 +33,6 @@ class PPO:
         *,
         gamma: float,
         batch_size: int,
-        total_iterations: int,
         seed: int,
     ) -> None:
         self.network = network
@@ -41,8 +40,6 @@ class PPO:
         self.optim = optim
         self.gamma = gamma
         self.batch_size = batch_size
-        self.total_iterations = total_iterations
-        self.iterations = 0
         self.updates = 0
         self.optimizer = make_optimizer(network.parameters(), optim, _ADAM_EPS)
         self.reward_scale = RewardScale(gamma) if config.normalize_reward else None
@@ -53,14 +50,13 @@ class PPO:
         return self.network
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
-        """Nothing: the schedule here counts iterations, and exploration is learned."""
+        set_rate(self.optimizer, scheduled_rate(self.optim, env_steps / total_env_steps))
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """All epochs over one rollout. Only then do the statistics of the observations move, because the
         log-probabilities in the rollout hold for the old ones."""
         followed = batch["next_value"].masked_fill(batch["terminated"], 0.0)
         require_finite(batch.exclude("next_value").set("next_value", followed), *_CHECKED)
-        set_rate(self.optimizer, scheduled_rate(self.optim, self.iterations / self.total_iterations))
         samples, figures = self._samples(batch)
         updates: list[dict[str, float]] = []
         for _ in range(self.config.update_epochs):
@@ -68,7 +64,6 @@ class PPO:
             if self.config.target_kl is not None and updates[-1]["approx_kl"] > self.config.target_kl:
                 break
         self.network.encoder.update_statistics(batch["observation"])
-        self.iterations += 1
         return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]} | figures
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,7 +71,6 @@ class PPO:
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
-            "iterations": self.iterations,
             "updates": self.updates,
             "generator": self._generator.get_state(),
         }
@@ -86,7 +80,6 @@ class PPO:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
-        self.iterations = state["iterations"]
         self.updates = state["updates"]
         self._generator.set_state(state["generator"])
 

@@ -1,5 +1,6 @@
 """The worker that learns: an RL algorithm, and off policy the transitions it learns from."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,30 +8,16 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rewardlab.config.schema import DQNConfig, ExperimentConfig, SACConfig
+from rewardlab.config.schema import ExperimentConfig
 from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.errors import ConfigError
+from rewardlab.rewards.loading import sort_models
 from rewardlab.rewards.manager import RewardManager, learner_rewards
 from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.rl.make import make_learner
 from rewardlab.types import Batch
 from rewardlab.workers.demonstrations import read_demonstrations
-
-ON_POLICY = ("ppo",)
-
-
-def off_policy_settings(cfg: ExperimentConfig) -> SACConfig | DQNConfig | None:
-    """Of the algorithm that a config asks for; None if it learns on policy."""
-    name = cfg.algorithm.name
-    return None if name in ON_POLICY else cfg.algorithm.sac if name == "sac" else cfg.algorithm.dqn
-
-
-def _replay(cfg: ExperimentConfig, capacity: int) -> ReplayBuffer:
-    looks_back = cfg.reward.use_reward_model and any(model.model_type == "her" for model in cfg.reward.models)
-    if looks_back and cfg.algorithm.sac.demo_path is not None:
-        raise ConfigError("algorithm.sac.demo_path: demonstrations are not drawn beside hindsight (reward.model her)")
-    return EpisodeReplay(capacity) if looks_back else ReplayBuffer(capacity)
 
 
 class ActorWorker:
@@ -47,8 +34,9 @@ class ActorWorker:
         self.cfg = cfg
         self.spaces = observation_space, action_space
         self.learner = make_learner(cfg, observation_space, action_space)
-        self.settings = off_policy_settings(cfg)
-        self.replay = None if self.settings is None else _replay(cfg, self.settings.replay_size)
+        self.settings = cfg.algorithm.off_policy
+        kind = EpisodeReplay if cfg.reward.use_reward_model and sort_models(cfg.reward).hindsight else ReplayBuffer
+        self.replay = None if self.settings is None else kind(self.settings.replay_size)
         self.demos: ReplayBuffer | None = None
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
         self._updates_due = 0.0
@@ -68,11 +56,15 @@ class ActorWorker:
         if self.settings is None:
             return self.learner.learn(rollout) | {"updates": self.learner.updates}
         assert self.replay is not None
-        if isinstance(self.replay, EpisodeReplay):
-            self.replay.add_rollout(rollout)
-        else:
-            self.replay.add(rollout.reshape(-1))
-        if env_steps <= self.settings.learning_starts or not len(self.replay):
+        self.replay.add_rollout(rollout)
+        if env_steps <= self.settings.learning_starts:
+            return {}
+        if not len(self.replay):
+            warnings.warn(
+                f"nothing was learned in {env_steps} steps: no episode has ended between two checkpoints, after which "
+                "all begin afresh. Raise runner.save_interval",
+                stacklevel=2,
+            )
             return {}
         self._updates_due += rollout.numel() * self.settings.utd_ratio
         sums: dict[str, float] = {}
@@ -85,7 +77,7 @@ class ActorWorker:
 
     def begin_episodes(self) -> None:
         """All environments have been started afresh."""
-        if isinstance(self.replay, EpisodeReplay):
+        if self.replay is not None:
             self.replay.forget_unfinished()
 
     def load_demonstrations(self) -> None:
@@ -95,6 +87,13 @@ class ActorWorker:
         if self.cfg.reward.use_reward_model and self._judge is None:
             self.load_reward_model()
         demos = read_demonstrations(path, self._manager, with_images=self.cfg.actor.model.kind == "cnn")
+        if self._judge is not None:
+            if self._judge.by_episode:
+                raise ConfigError(
+                    "algorithm.sac.demo_path: demonstrations are not drawn beside a reward model that judges whole "
+                    "episodes (ngu, pwil)"
+                )
+            demos["model_reward"] = torch.zeros(len(demos))
         self.demos = ReplayBuffer(len(demos))
         self.demos.add(demos)
 
@@ -126,7 +125,7 @@ class ActorWorker:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
-        if self.replay is not None:
+        if self.replay is not None and state["replay"] is not None:
             self.replay.load_state_dict(state["replay"])
         self._generator.set_state(state["generator"])
         self._updates_due = state["updates_due"]
@@ -135,7 +134,8 @@ class ActorWorker:
         assert self.replay is not None
         size = self.cfg.actor.global_batch_size
         hindsight = None if self._judge is None else self._judge.hindsight
-        if hindsight is not None and isinstance(self.replay, EpisodeReplay):
+        if hindsight is not None:
+            assert isinstance(self.replay, EpisodeReplay)
             batch = hindsight.sample(self.replay, size, self._generator)
         else:
             fraction = self.cfg.algorithm.sac.demo_fraction

@@ -31,7 +31,7 @@ class Scores(NamedTuple):
     """What a reward model says of frames, and the reward that follows; both in the leading shape of the frames."""
 
     estimate: Tensor  # the probability of success, if the model is a classifier
-    reward: Tensor  # not yet weighted or combined with the environment's
+    reward: Tensor  # with the model's own weight, not yet combined with the environment's
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class RewardWorker:
         return RewardFacts(model.model_type, cameras, self.manager.threshold, metrics)
 
     def compute_rewards(self, observations: Any) -> Tensor:
-        """The model's reward of each frame, not yet weighted or combined."""
+        """The model's reward of each frame, with its own weight, not yet combined with the environment's."""
         return self.manager.compute_rewards(observations)
 
     def compute_batch_rewards(self, observations: Any) -> Tensor:
@@ -80,10 +80,7 @@ class RewardWorker:
     def update(self, transitions: Any, iteration: int) -> Weights:
         """Co-training: learn from transitions while the policy does; returns the new weights."""
         model = self.manager.model
-        model.collect_data(transitions)
-        if model.can_train():
-            model.train()
-        model.clear_data(iteration)
+        model.cotrain(transitions, iteration)
         return model.state_dict()
 
     def weights(self) -> Weights:

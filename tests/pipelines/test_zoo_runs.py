@@ -202,9 +202,9 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
     for action in actions:
         env.step(action)
     steps: TensorDict = env.fetch().update({"action": torch.from_numpy(actions)})
-    whole = rewards.judge(steps).by_episode
+    whole = rewards.judge(steps).fixed
     rewards.begin()
-    pieces = torch.cat([rewards.judge(steps[start : start + 7]).by_episode for start in range(0, 60, 7)])
+    pieces = torch.cat([rewards.judge(steps[start : start + 7]).fixed for start in range(0, 60, 7)])
     assert torch.allclose(whole, pieces, rtol=1e-4)
     assert whole.std() > 0
 

@@ -30,7 +30,7 @@ def model(space: spaces.Space[Any]) -> PolicyModelConfig:
 def make_ppo(seed: int = 0, space: Any = STATE, action_space: Any = BOX, **config: Any) -> PPO:
     network = make_actor_critic(space, action_space, model(space), seed)
     settings = PPOConfig(update_epochs=2, entropy_coef=0.01, **config)
-    return PPO(network, settings, OPTIM, gamma=0.9, batch_size=8, total_iterations=5, seed=seed)
+    return PPO(network, settings, OPTIM, gamma=0.9, batch_size=8, seed=seed)
 
 
 def make_sac(seed: int = 0, space: Any = STATE, **config: Any) -> SAC:

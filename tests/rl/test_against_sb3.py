@@ -24,7 +24,7 @@ def test_an_update_is_that_of_sb3(env_id: str) -> None:
     network = make_actor_critic(env.observation_space, env.action_space, model, seed=0)
     config = PPOConfig(update_epochs=10, entropy_coef=0.01)
     optim = OptimConfig(lr=3e-4, schedule="constant", max_grad_norm=0.5)
-    ours = PPO(network, config, optim, gamma=0.9, batch_size=128, total_iterations=3, seed=0)
+    ours = PPO(network, config, optim, gamma=0.9, batch_size=128, seed=0)
     policy = theirs.policy
     layers = [
         *zip([network.actor[0], network.actor[2]], policy.mlp_extractor.policy_net[::2], strict=True),
@@ -46,7 +46,7 @@ def test_an_update_is_that_of_sb3(env_id: str) -> None:
 
     theirs.train = train_both
     theirs.learn(3 * 128)
-    assert ours.iterations == 3
+    assert ours.updates == 3 * config.update_epochs
 
 
 def rollout_of(learner: Any) -> TensorDict:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ class HERRewardModel(BaseRewardModel):
     rewarded with 0 for ever, which is the value of an end. Turn it off where it cannot stay, or where `goal_reward`
     is not 0 at the goal; then `terminated` remains as it was.
     """
+
+    hindsight: ClassVar[bool] = True
 
     her_strategy: Strategy = "future"
     her_replay_k: int = 4  # transitions with a goal that was reached, for one with its own

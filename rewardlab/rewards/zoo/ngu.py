@@ -108,9 +108,6 @@ class NGURewardModel(IntrinsicRewardModel):
         similarity = (_KERNEL_EPSILON / (distances + _KERNEL_EPSILON)).sum(1).sqrt() + _PSEUDO_COUNT
         return torch.where(similarity > _MAXIMUM_SIMILARITY, 0.0, 1 / similarity)
 
-    def _score_in_chunks(self, rows: Rows) -> Tensor:
-        return self._score(rows)  # an episode is not cut
-
     def _score(self, rows: Rows) -> Tensor:
         if not len(rows):
             return torch.zeros(0)

@@ -27,7 +27,9 @@ class IntrinsicRewardModel(TransitionRewardModel):
     """
 
     intrinsic_reward_weight: float = 0.01
-    intrinsic_reward_type: Literal["add", "assign"] = "add"  # add: environment's + weight * i; assign: weight * i
+    # add: environment's + weight * i; assign: weight * i. Runs show the environment's reward to a model that is alone
+    # with combine_mode replace; otherwise it comes in by combine_mode, and both mean weight * i.
+    intrinsic_reward_type: Literal["add", "assign"] = "add"
     intrinsic_reward_norm: bool = True  # divide by the running root mean square
     hidden_size_list: Sequence[int] = (64, 64, 128)
 

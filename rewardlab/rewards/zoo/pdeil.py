@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -130,9 +129,6 @@ class PDEILRewardModel(ExpertRewardModel):
         states, actions = self._state_action(rows)
         self.expert_states.fit(states)
         self.expert_policy.fit(states, actions)
-
-    def _losses(self) -> Iterator[Tensor]:
-        yield from ()
 
     def train(self) -> None:
         """Fit the policy's density to all that was collected."""

@@ -1,7 +1,7 @@
 """Primal Wasserstein Imitation Learning: reward for using up the expert's transitions cheaply."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -128,15 +128,9 @@ class PWILRewardModel(ExpertRewardModel):
         """Nothing: `load_expert_data` has done all."""
         self._check_ready()
 
-    def _losses(self) -> Iterator[Tensor]:
-        yield from ()
-
     def _check_ready(self) -> None:
         if not len(self.atoms.rows):
             raise DataError("reward model 'pwil' has no expert data: call load_expert_data first")
-
-    def _score_in_chunks(self, rows: Rows) -> Tensor:
-        return self._score(rows)  # an episode is not cut
 
     def _score(self, rows: Rows) -> Tensor:
         reward = torch.zeros(len(rows), device=self.device)

@@ -94,9 +94,9 @@ class TransitionRewardModel(BaseRewardModel):
     def _build(self, task: Task) -> None:
         """Make the networks, as attributes."""
 
-    @abstractmethod
     def _losses(self) -> Iterator[Tensor]:
-        """The loss of each update of one call of `train`."""
+        """The loss of each update of one call of `train`; none for models that are fitted in another way."""
+        yield from ()
 
     @abstractmethod
     def _score(self, rows: Rows) -> Tensor:
@@ -158,6 +158,8 @@ class TransitionRewardModel(BaseRewardModel):
         return with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
 
     def _score_in_chunks(self, rows: Rows) -> Tensor:
+        if self.by_episode:  # an episode is not cut
+            return self._score(rows)
         chunks = [self._score(chunk) for chunk in self._chunks(rows)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
 
