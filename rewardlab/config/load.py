@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
@@ -174,8 +175,7 @@ def _build(mapping: Mapping[str, Any], overrides: Sequence[Override], check_file
             notes += translated.notes
             implied = _over(implied, translated.implied)
             for key, value in _entries(translated.mapping):
-                # A list takes the place of what was there, which may be a single block (reward.model).
-                OmegaConf.update(raw, key, value, merge=not isinstance(value, list))
+                _set(raw, key, value)
         full = _resolve(_over(implied, _container(raw, resolve=False)))
     except OmegaConfBaseException as error:
         raise ConfigError(_omegaconf_message(error)) from None
@@ -184,6 +184,15 @@ def _build(mapping: Mapping[str, Any], overrides: Sequence[Override], check_file
     if check_files:
         _check_files(cfg)
     return cfg
+
+
+def _set(raw: DictConfig, key: str, value: Any) -> None:
+    try:
+        # A list takes the place of what was there, which may be a single block (reward.model).
+        OmegaConf.update(raw, key, value, merge=not isinstance(value, list))
+    except (ValueError, TypeError):
+        parent, _, last = key.rpartition(".")
+        raise ConfigError(f"{key}: {parent} is a list here; write {parent}.0.{last} for its first item") from None
 
 
 def _translate_override(override: Override) -> compat.Translation:
@@ -217,6 +226,11 @@ def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
     defaults = OmegaConf.create(dataclasses.asdict(ExperimentConfig()))
     for variable, key in ENVIRONMENT.items():
         OmegaConf.update(defaults, key, os.environ.get(variable) or None)
+    models = raw.get("reward", {}).get("model") if isinstance(raw.get("reward"), dict) else None
+    if isinstance(models, list):  # defaults do not reach into lists
+        place = defaults.reward.model.debug_save_dir
+        models = [{"debug_save_dir": place, **model} if isinstance(model, dict) else model for model in models]
+        raw = {**raw, "reward": {**raw["reward"], "model": models}}
     full = OmegaConf.create(_over(_container(defaults, resolve=False), raw))
     return _container(full, resolve=True)
 
@@ -292,9 +306,12 @@ def _check_files(cfg: ExperimentConfig) -> None:
     if cfg.reward.use_reward_model:
         for model in cfg.reward.models:
             read.append(("reward.model.checkpoint_path", model.checkpoint_path))
+            key = "reward.model.options.expert_data_path"
             experts = model.options.get("expert_data_path")
             several = experts if isinstance(experts, (list, tuple)) else [experts]
-            read.extend(("reward.model.options.expert_data_path", path) for path in several)
+            if any(not isinstance(path, (str, NoneType)) for path in several):
+                raise ConfigError(f"{key}: found {json.dumps(experts)}, expected a path, or a list of paths")
+            read.extend((key, path) for path in several)
     if cfg.runner.task == "train_reward":
         read.extend(("data.data_path", path) for path in cfg.data.paths)
         read.append(("reward.model.pretrained_encoder_path", cfg.reward.models[0].pretrained_encoder_path))

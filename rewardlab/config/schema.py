@@ -200,8 +200,7 @@ def _one_or_several(model: object) -> str:
 
 SEVERAL_MODELS = ("one", "several")  # pydantic names them in the place of an error
 RewardModels = Annotated[
-    Annotated[RewardModelConfig, Tag("one")]
-    | Annotated[tuple[RewardModelConfig, ...], Field(min_length=1), Tag("several")],
+    Annotated[RewardModelConfig, Tag("one")] | Annotated[tuple[RewardModelConfig, ...], Tag("several")],
     Discriminator(_one_or_several),
 ]
 
@@ -247,6 +246,8 @@ class RewardConfig:
 
     @model_validator(mode="after")
     def _has_checkpoint(self) -> "RewardConfig":
+        if not self.models:
+            raise PydanticCustomError("rule", "model: found an empty list, expected at least one reward model")
         # Whether a model named by its type can begin without one is known when it is built.
         if self.use_reward_model and any(m.checkpoint_path is None and m.model_type is None for m in self.models):
             raise PydanticCustomError(

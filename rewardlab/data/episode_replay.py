@@ -17,26 +17,26 @@ STRATEGIES: tuple[str, ...] = get_args(Strategy)
 _PLACE = "place_in_episode"  # the column that says how many rows of the same episode come "before" and "after"
 
 
-class EpisodeReplay(ReplayBuffer):
-    """A ReplayBuffer whose episodes lie in one piece each, in time order, and enter when they have ended.
+class WholeEpisodes:
+    """Puts rollouts that follow each other together: gives out the episodes that have ended, holds the rest back."""
 
-    The oldest rows make room as in any ring, so that the eldest episode may have lost its beginning, never its end.
-    """
+    def __init__(self) -> None:
+        self.forget()
 
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
-        self.forget_unfinished()
+    def __len__(self) -> int:
+        """Steps that are held back."""
+        return len(self._env)
 
-    def forget_unfinished(self) -> None:
+    def forget(self) -> None:
         """Drop what has no end yet. To be called wherever the environments start afresh: else what comes next would be
         taken for the rest of the same episodes."""
         self._unfinished: Batch | None = None  # flat, environment by environment
         self._env = torch.zeros(0, dtype=torch.int64)  # whose row it is
         self._num_envs: int | None = None
 
-    def add_rollout(self, rollout: Batch) -> None:
-        """Take what followed the last rollout [T, N]; episodes that have no end yet are held back until they have."""
-        self._check_rollout(rollout)
+    def add(self, rollout: Batch) -> Batch | None:
+        """Take what followed the last rollout [T, N]; the rows [n] of episodes that have ended, one after the other."""
+        self._check(rollout)
         steps, envs = rollout.batch_size
         self._num_envs = envs
         rows: Batch = rollout.permute(1, 0).reshape(-1)
@@ -49,13 +49,41 @@ class EpisodeReplay(ReplayBuffer):
         last_end = torch.full((envs,), -1).scatter_reduce(0, env[ends], ends, "amax")
         ended = torch.arange(len(rows)) <= last_end[env]
         self._unfinished, self._env = rows[~ended], env[~ended]
-        if len(self._env) > self.capacity:
+        return rows[ended] if len(ends) else None
+
+    def _check(self, rollout: Batch) -> None:
+        if rollout.batch_dims != 2:
+            raise DataError(f"the rollout has batch size {list(rollout.batch_size)}; expected [T, N]")
+        if self._num_envs not in (None, rollout.batch_size[1]):
             raise DataError(
-                f"{len(self._env)} transitions of {envs} episodes that do not end, more than the replay buffer holds: "
-                "set env.train.max_episode_steps"
+                f"the rollout is of {rollout.batch_size[1]} environments, unfinished episodes of {self._num_envs}: "
+                "forget them where environments start afresh"
             )
-        if len(ends):
-            self.add(rows[ended])
+
+
+class EpisodeReplay(ReplayBuffer):
+    """A ReplayBuffer whose episodes lie in one piece each, in time order, and enter when they have ended.
+
+    The oldest rows make room as in any ring, so that the eldest episode may have lost its beginning, never its end.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._episodes = WholeEpisodes()
+
+    def forget_unfinished(self) -> None:
+        self._episodes.forget()
+
+    def add_rollout(self, rollout: Batch) -> None:
+        """Take what followed the last rollout [T, N]; episodes that have no end yet are held back until they have."""
+        ended = self._episodes.add(rollout)
+        if len(self._episodes) > self.capacity:
+            raise DataError(
+                f"{len(self._episodes)} transitions of {rollout.batch_size[1]} unfinished episodes, the replay buffer "
+                f"holds {self.capacity}: raise replay_size, or end episodes with env.train.max_episode_steps"
+            )
+        if ended is not None:
+            self.add(ended)
 
     def add(self, batch: Batch) -> None:
         """Append transitions [n] of whole episodes, one after the other."""
@@ -102,15 +130,6 @@ class EpisodeReplay(ReplayBuffer):
             raise DataError("the saved replay buffer has no episodes: it was filled for another reward model")
         super().load_state_dict(state)
         self.forget_unfinished()
-
-    def _check_rollout(self, rollout: Batch) -> None:
-        if rollout.batch_dims != 2:
-            raise DataError(f"the rollout has batch size {list(rollout.batch_size)}; expected [T, N]")
-        if self._num_envs not in (None, rollout.batch_size[1]):
-            raise DataError(
-                f"the rollout is of {rollout.batch_size[1]} environments, unfinished episodes of {self._num_envs}: "
-                "call forget_unfinished where environments start afresh"
-            )
 
 
 def _ends(batch: Batch) -> Tensor:

@@ -239,6 +239,11 @@ class PolicyRewards:
                 "algorithm.sac.demo_path: demonstrations are not drawn beside hindsight, nor beside a classifier "
                 "together with other models"
             )
+        if models.others and models.classifier is None and reward.reward_mode == "terminal":
+            raise ConfigError(
+                "reward.reward_mode: found terminal, which is for success classifiers; models over transitions judge "
+                "every step: set it to per_step"
+            )
         if models.hindsight:
             if not self.off_policy:
                 raise ConfigError(

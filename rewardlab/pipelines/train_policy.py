@@ -204,11 +204,14 @@ class PolicyTraining:
         self.progress.updates = state["updates"]
         if not this_run:
             return False
-        forget_after(self.out, self.progress.iteration)
         self._best = state["best"]
-        self.rewards.load_state_dict(state["rewards"])
+        try:
+            self.rewards.load_state_dict(state["rewards"])
+        except (ConfigError, DataError) as error:
+            raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:
             self.envs.setup("set_scoring", self.rewards.scoring)
+        forget_after(self.out, self.progress.iteration)  # last: a run that cannot go on keeps its history
         return True
 
     def close(self) -> None:

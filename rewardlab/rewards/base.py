@@ -45,6 +45,7 @@ class BaseRewardModel(ABC):
     tb_logger: ScalarLogger | None = None
     clear_buffer_per_iters: int = 1  # `clear_data` does its work in every n-th iteration
     by_episode: ClassVar[bool] = False  # a step's reward depends on the steps before it: `estimate` needs time order
+    begins_untrained: ClassVar[bool] = False  # its rewards mean nothing before `train`
     hindsight: ClassVar[bool] = False  # draws stored transitions with goals of its own (`HERRewardModel.sample`)
 
     @abstractmethod

@@ -5,9 +5,10 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
@@ -55,7 +56,21 @@ def create_reward_model(
     for key in settings:
         if key not in accepted:
             raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
+    _check_types(cls, settings)
     return cls.from_settings(settings, device, tb_logger)
+
+
+def _check_types(cls: type[BaseRewardModel], settings: Mapping[str, Any]) -> None:
+    """What a config file says must have the types that the fields of the class have."""
+    if not dataclasses.is_dataclass(cls):
+        return
+    hints = get_type_hints(cls)
+    for key, value in settings.items():
+        try:
+            TypeAdapter(hints[key], config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Input should be ")
+            raise ConfigError(f"{key}: found {value!r}, expected {reason}") from None
 
 
 class WholeConfig(dict[str, Any]):
@@ -132,6 +147,8 @@ def sort_models(config: RewardConfig) -> SortedModels:
             "reward.model.checkpoint_path: found null, expected the path of a trained reward model, because "
             f"'{classifiers[0].model_type}' judges pictures from the first step on (random weights are never used)"
         )
+    if sum(cls.hindsight for cls in classes) > 1:
+        raise ConfigError("reward.model: found her more than once, expected one at most")
     others = tuple(model for model, cls in pairs if not issubclass(cls, SuccessClassifier))
     return SortedModels(classifiers[0] if classifiers else None, others, any(cls.hindsight for cls in classes))
 

@@ -1,5 +1,6 @@
 """The reward models of a run that judge transitions, as one: collected for, trained, weighted and summed."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
+from rewardlab.data.episode_replay import WholeEpisodes
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.loading import create_reward_model, sort_models, takes_whole_config
 from rewardlab.rewards.manager import checked_scores
 from rewardlab.rewards.zoo.hindsight import HERRewardModel
+from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel
 from rewardlab.types import Batch
 
 _SEEN = ("observation", "next_observation", "action", "terminated", "truncated", "log_prob")
@@ -42,7 +45,8 @@ class TransitionRewards:
         self.members = dict(members)
         self.shows_env_reward = shows_env_reward
         self._box = action_space if isinstance(action_space, spaces.Box) else None
-        self._unfinished: Batch | None = None  # steps of episodes that have begun in earlier rollouts
+        self._unfinished: Batch | None = None  # steps [T, N] of episodes that have begun in earlier rollouts
+        self._episodes = WholeEpisodes()  # for models that learn from whole ones
         self._scalars = Scalars()
         for member in self.members.values():
             member.model.tb_logger = self._scalars
@@ -71,6 +75,12 @@ class TransitionRewards:
                 taken |= source is expert_data
             model.bind(observation_space, action_space)
             members[_free_name(model.model_type, members)] = Member(model, wanted.weight, cotrain)
+            if learns and not (cotrain or config.pretrain or wanted.checkpoint_path) and model.begins_untrained:
+                raise ConfigError(
+                    f"reward.cotrain: found false, but reward model '{model.model_type}' begins untrained; set "
+                    "reward.cotrain or reward.pretrain, or give its checkpoint_path"
+                )
+        _check_env_reward(config, members)
         if expert_data is not None and not taken:
             raise ConfigError(f"expert_data was given, but no reward model takes it: found {', '.join(members)}")
         # With `add` and `weighted` the environment's reward comes in later, and must not come in twice; and of several
@@ -89,24 +99,27 @@ class TransitionRewards:
         return any(member.model.by_episode for member in self.members.values())
 
     def pretrain(self) -> dict[str, float]:
-        """Train every model on its expert data."""
-        for name, member in self.members.items():
-            if not _learns_from_expert(member.model):
-                raise ConfigError(f"reward.pretrain: reward model '{name}' does not learn from expert data")
-            if not member.model.can_train():
+        """Train the models that learn from expert data on it."""
+        apt = {name: member.model for name, member in self.members.items() if _learns_from_expert(member.model)}
+        if not apt:
+            raise ConfigError(f"reward.pretrain: {', '.join(self.members)} does not learn from expert data")
+        for name, model in apt.items():
+            if not model.can_train():
                 raise ConfigError(
                     f"reward.pretrain: reward model '{name}' learns to tell the expert from the policy, which has done "
                     "nothing yet; set reward.cotrain instead"
                 )
-            member.model.train()
+            model.train()
         return self._scalars.means()
 
     def update(self, rollout: Batch, iteration: int) -> dict[str, float]:
         """Co-training on what the policy did: collect, train, and clear where it is time to. The losses."""
         seen = self._seen(rollout)
+        ended = self._episodes.add(seen) if self.by_episode else None
         for member in self.members.values():
-            if member.cotrain:
-                member.model.cotrain(_form(member.model, seen), iteration)
+            data = ended if member.model.by_episode else seen
+            if member.cotrain and data is not None:
+                member.model.cotrain(_form(member.model, data), iteration)
         return self._scalars.means()
 
     def judge(self, rollout: Batch) -> Verdict:
@@ -129,6 +142,7 @@ class TransitionRewards:
     def begin(self) -> None:
         """All episodes start afresh."""
         self._unfinished = None
+        self._episodes.forget()
 
     def estimate(self, batch: Batch) -> Tensor:
         """The weighted rewards of transitions in any order, by the models that need no episodes."""
@@ -140,19 +154,35 @@ class TransitionRewards:
         return reward
 
     def state_dict(self) -> dict[str, Any]:
-        """What `estimate` depends on."""
-        return {name: member.model.state_dict() for name, member in self.members.items()}
+        """What `estimate` depends on. A class in DI-engine's form may keep anything anywhere: it goes whole."""
+        return {
+            name: member.model if takes_whole_config(type(member.model)) else member.model.state_dict()
+            for name, member in self.members.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, member in self.members.items():
-            member.model.load_state_dict(state[name])
+            if isinstance(state[name], BaseRewardModel):
+                self.members[name] = member._replace(model=state[name])
+            else:
+                member.model.load_state_dict(state[name])
 
     def training_state(self) -> dict[str, Any]:
         """What `update` depends on too: optimisers, random generators, collected data."""
         return {name: member.model.training_state() for name, member in self.members.items()}
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
+        if state.keys() != self.members.keys():
+            found, here = (", ".join(names) for names in (state, self.members))
+            raise ConfigError(f"reward.model: the checkpoint was made with {found}, this run has {here}")
         for name, member in self.members.items():
+            inherited = type(member.model).training_state is BaseRewardModel.training_state
+            if takes_whole_config(type(member.model)) and inherited:
+                warnings.warn(
+                    f"reward model '{name}' is resumed with its networks alone; what else it keeps begins anew, since "
+                    "it has no training_state of its own",
+                    stacklevel=2,
+                )
             member.model.load_training_state(state[name])
 
     def save(self, directory: str | Path) -> None:
@@ -206,6 +236,17 @@ def _form(model: BaseRewardModel, seen: Batch) -> Any:
     columns = (observation, following, flat["action"], reward, flat["terminated"] | flat["truncated"])
     names = ("obs", "next_obs", "action", "reward", "done")
     return [dict(zip(names, row, strict=True)) for row in zip(*(c.unbind() for c in columns), strict=True)]
+
+
+def _check_env_reward(config: RewardConfig, members: Mapping[str, Member]) -> None:
+    """Several models cannot each bring the environment's reward along."""
+    for name, member in members.items():
+        adds = isinstance(member.model, IntrinsicRewardModel) and member.model.intrinsic_reward_type == "add"
+        if adds and config.combine_mode == "replace" and len(config.models) > 1:
+            raise ConfigError(
+                f"reward.combine_mode: found replace beside intrinsic_reward_type: add of '{name}', one of several "
+                "models; set combine_mode to add for the environment's reward, or intrinsic_reward_type to assign"
+            )
 
 
 def _learns_from_expert(model: BaseRewardModel) -> bool:

@@ -131,7 +131,12 @@ def test_collected_data_is_cleared_by_iterations_of_the_loop(tmp_path: Path) -> 
 def test_several_models_are_weighted_summed_and_logged_apart(episodes: Path, tmp_path: Path) -> None:
     gail = f"{{model_type: gail, weight: 0.5, options: {{expert_data_path: {episodes}}}}}"
     out = tmp_path / "run"
-    train("zoo/cartpole_ppo_rnd", out, f"reward.model=[{{model_type: rnd, weight: 2.0}},{gail}]", expert=episodes)
+    train(
+        "zoo/cartpole_ppo_rnd",
+        out,
+        f"reward.model=[{{model_type: rnd, weight: 2.0, options: {{intrinsic_reward_type: assign}}}},{gail}]",
+        expert=episodes,
+    )
     for row in history(out):
         expected = 2 * row["reward_model/rnd_mean"] + 0.5 * row["reward_model/gail_mean"]
         assert row["rollout/rewards"] == pytest.approx(expected, rel=1e-4)
@@ -213,7 +218,17 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
     ("config", "overrides", "words"),
     [
         ("zoo/cartpole_ppo_gail", ["reward.pretrain=true"], "learns to tell the expert from the policy"),
-        ("zoo/cartpole_ppo_rnd", ["reward.pretrain=true"], "'rnd' does not learn from expert data"),
+        ("zoo/cartpole_ppo_rnd", ["reward.pretrain=true"], "rnd does not learn from expert data"),
+        ("zoo/cartpole_ppo_rnd", ["reward.cotrain=false"], "'rnd' begins untrained"),
+        ("zoo/cartpole_ppo_rnd", ["reward.reward_mode=terminal"], "models over transitions judge every step"),
+        ("zoo/cartpole_ppo_rnd", ["reward.model.hidden_dim=3"], "unknown key of reward model 'rnd' 'hidden_dim'"),
+        ("zoo/cartpole_ppo_rnd", ["+reward.model.options.seed=x"], "seed: found 'x', expected a valid integer"),
+        ("zoo/cartpole_ppo_rnd", ["+reward.model.options.hidden_size_list=[0]"], "hidden_size_list: found"),
+        ("zoo/cartpole_ppo_rnd", ["reward.model=[{model_type: rnd},{model_type: icm}]"], "set combine_mode to add"),
+        ("zoo/cartpole_ppo_red", ["reward.model.options.expert_data_path=3"], "found 3, expected a path"),
+        ("zoo/cartpole_dqn", ["reward.use_reward_model=true", "reward.model.model_type=her"], "achieved_goal"),
+        ("zoo/bitflip_dqn_her", ["algorithm.name=ppo"], "her learns from stored episodes, which ppo does not keep"),
+        ("zoo/bitflip_dqn_her", ["reward.combine_mode=add"], "expected replace"),
         ("zoo/cartpole_ppo_rnd", ["reward.model.model_type=rdn"], "Did you mean 'rnd'?"),
         ("zoo/cartpole_ppo_rnd", ["reward.model.options.learning_rte=1.0"], "Did you mean 'learning_rate'?"),
         ("zoo/cartpole_ppo_rnd", ["reward.model.model_type=resnet_reward"], "random weights are never used"),
@@ -230,3 +245,27 @@ def test_expert_data_may_be_given_by_the_caller(tmp_path: Path) -> None:
     settings = [*SMALL, f"runner.logger.log_path={tmp_path}", "reward.model.options.expert_data_path=null"]
     train_policy.run(load_config("zoo/cartpole_ppo_red", settings), expert_data=lambda: expert)
     assert (tmp_path / "cartpole_ppo_red" / "reward_models" / "last" / "red").is_dir()
+
+
+def test_an_imitation_model_goes_on_learning_from_its_checkpoint(episodes: Path, tmp_path: Path) -> None:
+    first = train("zoo/cartpole_ppo_gail", tmp_path / "first", expert=episodes)
+    saved = first.parents[1] / "reward_models" / "last" / "gail"
+    before = int(load_reward_model(saved).state_dict()["updates"])
+    more = [f"reward.model.checkpoint_path={saved}", "reward.model.options.learning_rate=0.002"]
+    train("zoo/cartpole_ppo_gail", tmp_path / "second", *more, expert=episodes)
+    after = int(load_reward_model(tmp_path / "second" / "reward_models" / "last" / "gail").state_dict()["updates"])
+    assert after == 2 * before
+
+
+def test_expert_data_that_nobody_takes_is_refused(tmp_path: Path) -> None:
+    cfg = load_config("zoo/cartpole_ppo_rnd", [*SMALL, f"runner.logger.log_path={tmp_path}"])
+    with pytest.raises(ConfigError, match="no reward model takes it: found rnd"):
+        train_policy.run(cfg, expert_data={"observation": np.zeros((3, 4))})
+
+
+def test_an_earlier_stage_gives_its_policy_and_not_its_stored_rewards(tmp_path: Path) -> None:
+    first = train("zoo/cartpole_dqn", tmp_path / "first")
+    second = train("zoo/cartpole_dqn_rnd", tmp_path / "second", f"runner.resume_dir={first}", "runner.max_epochs=5")
+    state = load_state(second)[0]
+    assert state["iteration"] == 5
+    assert state["actor"]["replay"]["size"] == 2 * 8 * 4

@@ -34,7 +34,10 @@ def expert_transitions(source: Any) -> TensorDict:
 
 def expert_trajectories(source: Any) -> list[TensorDict]:
     """Each trajectory of a source as a TensorDict [T]: not empty, finite numbers, in time order."""
-    found = [named for named in _trajectories(source, source_name(source)) if len(named[1])]
+    try:
+        found = [named for named in _trajectories(source, source_name(source)) if len(named[1])]
+    except RecursionError:
+        raise DataError(f"{source_name(source)}: lists inside lists without end") from None
     if not found:
         raise DataError(f"{source_name(source)}: no transitions in it")
     for name, transitions in found:
@@ -75,6 +78,8 @@ def _from_path(path: Path) -> list[tuple[str, TensorDict]]:
         with path.open("rb") as file:
             content = unpickle.load(file, str(path))
         if not isinstance(content, dict) or "frames" not in content:
+            if isinstance(content, (str, Path)):
+                raise DataError(f"{path}: holds the text {content!r}, expected transitions")
             return _trajectories(content, str(path))
     return [_from_episode(episode, "") for episode in read_episodes(path)]
 

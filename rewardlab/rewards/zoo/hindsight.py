@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
+from gymnasium import Space, spaces
 from torch import Tensor
 
 from rewardlab.data.episode_replay import STRATEGIES, EpisodeReplay, Strategy
@@ -52,8 +53,19 @@ class HERRewardModel(BaseRewardModel):
             raise ConfigError(unknown_name("her_strategy", str(self.her_strategy), STRATEGIES))
         if type(self.her_replay_k) is not int or self.her_replay_k < 1:
             raise ConfigError(f"her_replay_k: found {self.her_replay_k!r}, expected a positive whole number")
+        if not self.distance_threshold >= 0:
+            raise ConfigError(f"distance_threshold: found {self.distance_threshold!r}, expected at least 0")
         if type(self.goal_ends_episode) is not bool:
             raise ConfigError(f"goal_ends_episode: found {self.goal_ends_episode!r}, expected true or false")
+
+    def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
+        goals = set(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else set()
+        if not goals >= {ACHIEVED_GOAL, DESIRED_GOAL}:
+            raise ConfigError(
+                f"reward model 'her': the environment's observations are {observation_space}; expected a Dict with "
+                f"'{ACHIEVED_GOAL}' and '{DESIRED_GOAL}'"
+            )
+        return self
 
     def reached(self, achieved: Tensor, desired: Tensor) -> Tensor:
         return (achieved - desired).norm(dim=-1) <= self.distance_threshold

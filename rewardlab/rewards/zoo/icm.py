@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rewardlab.errors import ConfigError
 from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, perceptron
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel
@@ -90,6 +91,11 @@ class ICMRewardModel(IntrinsicRewardModel):
     forward_loss_weight: float = 0.2  # beta
 
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.forward_loss_weight <= 1:
+            raise ConfigError(f"forward_loss_weight: found {self.forward_loss_weight!r}, expected 0 to 1")
+        super().__post_init__()
 
     def _build(self, task: Task) -> None:
         self.network = ICMNetwork(task, self.hidden_size_list, self.obs_norm, self.forward_loss_weight)

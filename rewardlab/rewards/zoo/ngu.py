@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from rewardlab.errors import ConfigError
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.icm import InverseDynamics
@@ -62,6 +63,14 @@ class NGURewardModel(IntrinsicRewardModel):
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
     by_episode: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.nearest_neighbors < 1 or not self.max_life_long_factor >= 1:
+            raise ConfigError(
+                f"nearest_neighbors: found {self.nearest_neighbors}, max_life_long_factor: found "
+                f"{self.max_life_long_factor}; expected at least 1 each"
+            )
+        super().__post_init__()
 
     def _build(self, task: Task) -> None:
         self.network = NGUNetwork(task, self.hidden_size_list, self.obs_norm)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +104,8 @@ class PDEILRewardModel(ExpertRewardModel):
     bound and a constant action a meaning; of discrete actions it is Bayes' rule over Gaussians (DI-engine: an SVM);
     covariances have a ridge.
     """
+
+    begins_untrained: ClassVar[bool] = False  # the expert's data is all it needs
 
     alpha: float = 0.5
     ridge: float = 1e-4  # added to every variance, in the squared units of the observation

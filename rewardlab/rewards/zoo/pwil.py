@@ -94,6 +94,8 @@ class PWILRewardModel(ExpertRewardModel):
     looks an atom up by identity and keeps the coupling from call to call.
     """
 
+    begins_untrained: ClassVar[bool] = False  # the expert's data is all it needs
+
     reward_scale: float = 5.0  # alpha
     bandwidth: float = 5.0  # beta
     horizon: int | None = None  # T, the task's longest episode; null = the expert's longest

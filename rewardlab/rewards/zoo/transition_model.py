@@ -69,6 +69,7 @@ class TransitionRewardModel(BaseRewardModel):
     clear_buffer_per_iters: int = 1
     seed: int = 0
 
+    begins_untrained: ClassVar[bool] = True
     needed: ClassVar[tuple[str, ...]] = ("observation", "action")  # columns it cannot do without
     optional: ClassVar[tuple[str, ...]] = ()  # columns it uses where they are
 
@@ -78,6 +79,9 @@ class TransitionRewardModel(BaseRewardModel):
                 raise ConfigError(f"{key}: found {value!r}, expected a positive whole number")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate: found {self.learning_rate!r}, expected a positive number")
+        sizes = getattr(self, "hidden_size_list", (1,))
+        if not len(sizes) or any(type(size) is not int or size < 1 for size in sizes):
+            raise ConfigError(f"hidden_size_list: found {sizes!r}, expected positive whole numbers")
         self.updates = 0
         self.device = torch.device("cpu")
         self._data = TransitionBuffer()
