@@ -26,7 +26,7 @@ from rewardlab.training.plots import GREY, INK, LINES
 
 RETURN, SUCCESS = "eval/return", "eval/success_at_end"
 WITHOUT = "reward.use_reward_model=false"
-LONG = "runner.stop_at_return=null"  # a run that ended early could not be averaged with the others
+LONG = "runner.stop_at_return=null"  # the whole curve, not until it is good enough
 
 Points = list[tuple[float, float]]  # environment steps, figure
 
@@ -60,8 +60,7 @@ def explore(model: str, bench: Bench) -> Picture:
 
 @cache
 def _keydoor(bench: Bench, which: str) -> list[Points]:
-    budget = ("runner.stop_at_success=null", "runner.max_epochs=100")
-    return evaluated(bench, "zoo/keydoor_ppo_rnd", f"keydoor {which}", *budget, which, figure=SUCCESS)
+    return evaluated(bench, "zoo/keydoor_ppo_rnd", f"keydoor {which}", which, figure=SUCCESS)
 
 
 def flip(model: str, bench: Bench) -> Picture:
@@ -116,10 +115,9 @@ def draw(picture: Picture, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for (name, seeds), colour in zip(picture.runs.items(), LINES, strict=False):
-        steps_SE, values_SE = np.array(seeds, dtype=np.float64).transpose(2, 0, 1)
-        for values_E in values_SE:
-            axes.plot(steps_SE[0], values_E, color=colour, alpha=0.35, linewidth=0.8)
-        axes.plot(steps_SE[0], values_SE.mean(0), color=colour, linewidth=2.2, label=name)
+        for points in seeds:
+            axes.plot(*zip(*points, strict=True), color=colour, alpha=0.35, linewidth=0.8)
+        axes.plot(*_mean(seeds), color=colour, linewidth=2.2, label=name)
     for (name, level), style in zip(picture.levels.items(), ("--", ":"), strict=False):
         axes.axhline(level, linestyle=style, color=INK, linewidth=1, label=name)
     if picture.shares:
@@ -138,10 +136,17 @@ def draw(picture: Picture, path: Path) -> None:
     figure.savefig(path, metadata={"Software": None})
 
 
+def _mean(seeds: Sequence[Points]) -> tuple[list[float], list[float]]:
+    """Over seeds; a run that ended early, because it had reached all there is, counts as it ended."""
+    steps = [step for step, _ in max(seeds, key=len)]
+    held = [[value for _, value in points] + [points[-1][1]] * (len(steps) - len(points)) for points in seeds]
+    return steps, np.mean(held, axis=0).tolist()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", choices=PICTURES, metavar="MODEL", help=", ".join(PICTURES))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs" / "zoo")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
