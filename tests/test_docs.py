@@ -2,8 +2,8 @@
 
 import dataclasses
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -71,8 +71,9 @@ def test_an_expert_in_python_trains_a_policy(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "runs/cartpole_ppo_gail/reward_models/last/gail").is_dir()
 
 
-def test_the_model_of_the_page_trains_a_policy_and_is_loaded(tmp_path: Path) -> None:
-    """In processes of their own: the registry of this one shall not know the model."""
+def test_the_model_of_the_page_trains_a_policy_and_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = DOCS / "adding_a_reward_model.md"
     model, lab, load = code_blocks(page, "python")
     (config,) = code_blocks(page, "yaml")
@@ -80,8 +81,16 @@ def test_the_model_of_the_page_trains_a_policy_and_is_loaded(tmp_path: Path) -> 
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     (command,) = re.findall(r"^python (lab\.py .+)$", page.read_text(), re.MULTILINE)
-    for words in ([*command.split(), *SMALL], ["load.py"]):
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    start, corner = map(float, re.findall(r"\d+\.\d+", done.stdout))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(REWARD_MODELS, "_entries", {name: REWARD_MODELS[name] for name in REWARD_MODELS})
+    monkeypatch.setattr(sys, "argv", [*command.split(), *SMALL])
+
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path("lab.py")
+    assert end.value.code == 0
+    capsys.readouterr()
+    runpy.run_path("load.py")
+
+    start, corner = map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out))
     assert start < corner == 1
