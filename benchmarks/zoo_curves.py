@@ -100,8 +100,9 @@ def outdo(model: str, bench: Bench) -> Picture:
 
 
 def hindsight(bench: Bench) -> Picture:
+    config, often = "zoo/bitflip_dqn_her", "runner.val_check_interval=5"
     runs = {
-        name: evaluated(bench, "zoo/bitflip_dqn_her", f"her {name}", *more, figure="eval/success_once")
+        name: evaluated(bench, config, f"her {name}", often, *more, figure="eval/success_once")
         for name, more in (("with her", ()), ("without", (WITHOUT,)))
     }
     return Picture("BitFlip, 15 bits: episodes that reach their goal", runs, shares=True)
