@@ -29,6 +29,7 @@ from rewardlab.rewards.zoo.experts import expert_trajectories, expert_transition
 
 QUIET = Console(quiet=True)
 ENOUGH = 195  # a return that counts as solved on CartPole
+BY_CALLER = ("reward.model.options.expert_data_path=null",)
 
 
 class Bench:
@@ -39,7 +40,8 @@ class Bench:
 
     def train(self, config: str, name: str, *overrides: str, expert_data: Any = None) -> list[dict[str, float]]:
         """The figures of each iteration, with the seconds that had passed."""
-        where = [text_override("runner.logger.log_path", str(self.place)), f"runner.logger.experiment_name={name}"]
+        log_path = text_override("runner.logger.log_path", str(self.place))
+        where = [log_path, text_override("runner.logger.experiment_name", name)]
         start = time.perf_counter()
         train_policy.run(load_config(config, [*where, *overrides]), console=QUIET, expert_data=expert_data)
         seconds = time.perf_counter() - start
@@ -62,6 +64,14 @@ class Bench:
         policy = text_override("data.collection.policy", str(self.place / "expert_run"))
         return self.collect("zoo/cartpole_expert", "expert", policy)
 
+    def pendulum_expert(self) -> tuple[Path, Path]:
+        """Episodes of a trained policy, and of random actions."""
+        if not (self.place / "pendulum_expert_run").exists():
+            self.train("zoo/pendulum_sac", "pendulum_expert_run")
+        policy = text_override("data.collection.policy", str(self.place / "pendulum_expert_run"))
+        expert = self.collect("zoo/pendulum_expert", "pendulum_expert", policy)
+        return expert, self.collect("zoo/pendulum_expert", "pendulum_random", "data.collection.policy=random")
+
 
 def last_evaluation(rows: Sequence[dict[str, float]], figure: str = "eval/return") -> float:
     return next(row[figure] for row in reversed(rows) if figure in row)
@@ -71,10 +81,15 @@ def best_evaluation(rows: Sequence[dict[str, float]], figure: str = "eval/return
     return max(row[figure] for row in rows if figure in row)
 
 
+def true_and_flipped(bench: Bench) -> tuple[TensorDict, TensorDict]:
+    """What the expert of CartPole did, and the same with every action the other one."""
+    expert = expert_transitions(bench.cartpole_expert())[:1000]
+    return expert, expert.clone().set("action", 1 - expert["action"])
+
+
 def gail(bench: Bench) -> None:
     """The same budget for both: all 60 iterations, and the best evaluation counts."""
-    expert = expert_transitions(bench.cartpole_expert())[:1000]
-    flipped = expert.clone().set("action", 1 - expert["action"])
+    expert, flipped = true_and_flipped(bench)
     print(f"{len(expert)} expert transitions\n\n| seed | true expert | flipped expert |\n|---|---|---|")
     reached = {"true": 0, "flipped": 0}
     for seed in range(bench.seeds):
@@ -87,9 +102,6 @@ def gail(bench: Bench) -> None:
             reached[name] += found[name] >= ENOUGH
         print(f"| {seed} | {found['true']:.0f} | {found['flipped']:.0f} |", flush=True)
     print(f"\nreached {ENOUGH}: {reached['true']} of {bench.seeds} true, {reached['flipped']} of {bench.seeds} flipped")
-
-
-BY_CALLER = ("reward.model.options.expert_data_path=null",)
 
 
 def rnd(bench: Bench) -> None:
@@ -111,7 +123,7 @@ def trex(bench: Bench) -> None:
     print("| seed | best demonstration | mean return of the policy |\n|---|---|---|")
     beyond = 0
     for seed in range(bench.seeds):
-        demonstrations = _clumsy(bench, seed)
+        demonstrations = clumsy_demonstrations(bench, seed)
         best = max(float(demonstration["reward"].sum()) for demonstration in demonstrations)
         rows = bench.train(
             "zoo/cartpole_ppo_trex",
@@ -127,15 +139,19 @@ def trex(bench: Bench) -> None:
     print(f"\nbeyond the best demonstration: {beyond} of {bench.seeds}")
 
 
-def _clumsy(bench: Bench, seed: int) -> list[TensorDict]:
-    """Episodes of the expert with many random actions, of which none is long."""
+def clumsy_demonstrations(bench: Bench, seed: int) -> list[TensorDict]:
+    return [one for place in noisy_episodes(bench, seed) for one in expert_trajectories(place)]
+
+
+def noisy_episodes(bench: Bench, seed: int) -> list[Path]:
+    """Episodes of the expert with fewer and fewer random actions, but so many that none is long."""
     bench.cartpole_expert()
     policy = text_override("data.collection.policy", str(bench.place / "expert_run"))
-    found: list[TensorDict] = []
+    places: list[Path] = []
     for share in (1.0, 0.8, 0.6):
         settings = (policy, f"data.collection.random_actions={share}", "data.collection.episodes=16", f"seed={seed}")
-        found += expert_trajectories(bench.collect("zoo/cartpole_expert", f"clumsy_{seed}_{share}", *settings))
-    return found
+        places.append(bench.collect("zoo/cartpole_expert", f"clumsy_{seed}_{share}", *settings))
+    return places
 
 
 def her(bench: Bench) -> None:
@@ -152,11 +168,8 @@ def her(bench: Bench) -> None:
 
 def imitate(bench: Bench) -> None:
     """Returns of Pendulum are negative: the score is 0 for random actions and 1 for the expert."""
-    bench.train("zoo/pendulum_sac", "pendulum_expert_run")
-    policy = text_override("data.collection.policy", str(bench.place / "pendulum_expert_run"))
-    expert = bench.collect("zoo/pendulum_expert", "pendulum_expert", policy)
-    chance = bench.collect("zoo/pendulum_expert", "pendulum_random", "data.collection.policy=random")
-    best, worst = (_mean_return(place) for place in (expert, chance))
+    expert, chance = bench.pendulum_expert()
+    best, worst = (mean_return(place) for place in (expert, chance))
     print(f"expert {best:.0f}, random actions {worst:.0f}\n\n| model | seed | return | score |\n|---|---|---|---|")
     for model in ("pwil", "red"):
         for seed in range(min(bench.seeds, 3)):
@@ -166,7 +179,7 @@ def imitate(bench: Bench) -> None:
             print(f"| {model} | {seed} | {found:.0f} | {(found - worst) / (best - worst):.2f} |", flush=True)
 
 
-def _mean_return(place: Path) -> float:
+def mean_return(place: Path) -> float:
     return statistics.mean(float(trajectory["reward"].sum()) for trajectory in expert_trajectories(place))
 
 

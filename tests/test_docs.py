@@ -1,0 +1,104 @@
+"""What the pages of the zoo say is so: options, configs, code."""
+
+import dataclasses
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rewardlab.config import config_names, load_config
+from rewardlab.rewards import SuccessClassifier
+from rewardlab.rewards.base import REWARD_MODELS
+from rewardlab.rewards.loading import transition_models
+
+DOCS = Path(__file__).parent.parent / "docs"
+ZOO = sorted(name for name in REWARD_MODELS if not issubclass(REWARD_MODELS[name], SuccessClassifier))
+PAGES = [*sorted((DOCS / "zoo").glob("*.md")), DOCS / "adding_a_reward_model.md"]
+CONFIGS = config_names()
+SMALL = ["runner.max_epochs=1", "algorithm.ppo.rollout_steps=8", "env.train.num_envs=2", "env.eval.num_envs=1"]
+
+
+def code_blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.+?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def page_of(name: str) -> str:
+    return (DOCS / "zoo" / f"{name}.md").read_text()
+
+
+def test_every_model_has_a_page_in_the_index_and_a_curve() -> None:
+    assert sorted(page.stem for page in PAGES if page.parent.name == "zoo" and page.stem != "README") == ZOO
+    index = (DOCS / "zoo" / "README.md").read_text()
+    for name in ZOO:
+        assert f"[`{name}`]({name}.md)" in index
+        assert f"({name}.png)" in page_of(name) or "Not drawn yet." in page_of(name)
+
+
+def test_curves_are_small() -> None:
+    pictures = list((DOCS / "zoo").glob("*.png"))
+    assert pictures
+    assert all(0 < picture.stat().st_size < 60_000 for picture in pictures)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_options_of_a_page_are_the_fields_with_their_defaults(name: str) -> None:
+    section = page_of(name).partition("\n## Options\n")[2].partition("\n## ")[0]
+    said = {key: yaml.safe_load(default) for key, default in re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.M)}
+    fields = dataclasses.fields(REWARD_MODELS[name])  # type: ignore[arg-type]
+    assert said == {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_configs_commands_and_links_of_a_page_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in re.findall(r"\bzoo/\w+_\w+(?![\w.])", text.replace("rewards/zoo", "").replace("docs/zoo", "")):
+        assert name in CONFIGS, f"{page.name} names the config '{name}'"
+    for command in re.findall(r"^ *rewardlab (?:run|collect) ([^\n]+)$", text, re.MULTILINE):
+        config, *overrides = (word for word in shlex.split(command.replace("$share", "0.5")) if "--" not in word)
+        load_config(config, [word for word in overrides if "=" in word], check_files=False)
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (page.parent / link).exists(), f"{page.name} links to '{link}'"
+
+
+def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
+    (block,) = code_blocks(DOCS / "zoo" / "README.md", "yaml")
+    (tmp_path / "both.yaml").write_text(block)
+    cfg = load_config(str(tmp_path / "both.yaml"), check_files=False)
+    weights = {model.model_type: model.weight for model in transition_models(cfg.reward)}
+    assert weights == {"gail": 1.0, "rnd": 0.5}
+
+
+def test_an_expert_in_python_trains_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = code_blocks(DOCS / "zoo" / "README.md", "python")
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})
+    assert (tmp_path / "runs/cartpole_ppo_gail/reward_models/last/gail").is_dir()
+
+
+def test_the_model_of_the_page_trains_a_policy_and_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = DOCS / "adding_a_reward_model.md"
+    model, lab, load = code_blocks(page, "python")
+    (config,) = code_blocks(page, "yaml")
+    files = {"visit_counts.py": model, "lab.py": lab, "load.py": load, "keydoor_counts.yaml": config}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    (command,) = re.findall(r"^python (lab\.py .+)$", page.read_text(), re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(REWARD_MODELS, "_entries", {name: REWARD_MODELS[name] for name in REWARD_MODELS})
+    monkeypatch.setattr(sys, "argv", [*command.split(), *SMALL])
+
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path("lab.py")
+    assert end.value.code == 0
+    capsys.readouterr()
+    runpy.run_path("load.py")
+
+    start, corner = map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out))
+    assert start < corner == 1
