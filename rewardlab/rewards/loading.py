@@ -62,10 +62,10 @@ def create_reward_model(
 
 def _check_types(cls: type[BaseRewardModel], settings: Mapping[str, Any]) -> None:
     """What a config file says must have the types that the fields of the class have."""
-    if not dataclasses.is_dataclass(cls):
-        return
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls) if hasattr(cls, "__dataclass_fields__") else {}
     for key, value in settings.items():
+        if key not in hints:
+            continue
         try:
             TypeAdapter(hints[key], config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
         except ValidationError as error:

@@ -185,7 +185,7 @@ def test_rows_that_cannot_be_used_are_refused() -> None:
     endless = rollout.clone()
     for key in ("terminated", "truncated"):
         endless[key][:] = False
-    with pytest.raises(DataError, match=r"episodes that do not end.*set env.train.max_episode_steps"):
+    with pytest.raises(DataError, match=r"unfinished episodes.*raise replay_size, or end episodes"):
         replay.add_rollout(endless)
     plain = {**replay.state_dict()}
     plain["rows"] = {key: value for key, value in plain["rows"].items() if key != "place_in_episode"}

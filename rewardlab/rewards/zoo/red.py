@@ -15,7 +15,7 @@ from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
 from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
-_MEDIAN_REWARD = 0.9
+_EXPERT_REWARD = 0.9
 
 
 class REDNetwork(nn.Module):
@@ -52,9 +52,10 @@ class REDRewardModel(ExpertRewardModel):
         r(s, a) = exp(-sigma * || predictor(s, a) - target(s, a) ||^2)     in (0, 1]
 
     Use it where adversarial training is unstable: the first `train` fits it to the expert, later ones do nothing, and
-    the reward stands still. sigma is chosen such that the expert's median transition gets 0.9 (the paper: the
-    expert's are mostly close to 1; DI-engine: a fixed 0.5). Mind that it is positive: where failing ends an episode,
-    survival alone earns a little.
+    the reward stands still. sigma is chosen such that the expert's mean error gets 0.9 (the paper: the expert's are
+    mostly close to 1; DI-engine: a fixed 0.5). The median would not do: an expert spends most of its time where it is
+    predicted best, and what led there would get nothing. Mind that the reward is positive: where failing ends an
+    episode, survival alone earns a little.
     """
 
     hidden_size_list: Sequence[int] = (64, 64, 64)
@@ -92,7 +93,7 @@ class REDRewardModel(ExpertRewardModel):
         with torch.no_grad():
             expert = Rows(self._on_device(self.expert.columns), self.expert.shape)
             errors = torch.cat([self.network(chunk.columns) for chunk in self._chunks(expert)])
-            sigma = self.sigma or -math.log(_MEDIAN_REWARD) / max(float(errors.median()), 1e-12)
+            sigma = self.sigma or -math.log(_EXPERT_REWARD) / max(float(errors.mean()), 1e-12)
         self.network.sigma.fill_(sigma)
         self.log("sigma", sigma)
 
