@@ -13,7 +13,7 @@ import yaml
 from rewardlab.config import config_names, load_config
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.loading import transition_models
+from rewardlab.rewards.loading import sort_models
 
 DOCS = Path(__file__).parent.parent / "docs"
 ZOO = sorted(name for name in REWARD_MODELS if not issubclass(REWARD_MODELS[name], SuccessClassifier))
@@ -68,7 +68,7 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
     (block,) = code_blocks(DOCS / "zoo" / "README.md", "yaml")
     (tmp_path / "both.yaml").write_text(block)
     cfg = load_config(str(tmp_path / "both.yaml"), check_files=False)
-    weights = {model.model_type: model.weight for model in transition_models(cfg.reward)}
+    weights = {model.model_type: model.weight for model in sort_models(cfg.reward).others}
     assert weights == {"gail": 1.0, "rnd": 0.5}
 
 

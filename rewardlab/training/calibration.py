@@ -28,7 +28,7 @@ QUANTILE = 0.975  # for a one-sided 95 %, since a bootstrap of few episodes fall
 ERRING_EPISODES = 5  # with fewer, a bootstrap has seen too few false positives to know how they vary
 AFFORDABLE = 0.9  # share of the best recall that is kept when a stricter threshold is taken
 USABLE_RECALL = 0.5
-GAP = 0.75  # where in the gap between the last success accepted and the next failure the threshold stands
+GAP = 0.8  # where in the gap between the last success accepted and the next failure the threshold stands
 
 
 def probabilities(logit: Floats, temperature: float = 1.0) -> Floats:

@@ -81,19 +81,19 @@ def test_reliability_by_hand() -> None:
 class TestThreshold:
     def test_stands_in_the_gap_nearer_to_the_successes(self) -> None:
         choice = choose_threshold(one_frame_each([0, 0, 1, 1], [-5, -1, 2, 4]))
-        assert choice.threshold == pytest.approx(probabilities(np.array(1.25)))
+        assert choice.threshold == pytest.approx(probabilities(np.array(1.4)))
         assert (choice.fpr, choice.recall) == (0, 1)
 
     def test_is_in_units_of_the_calibrated_probability(self) -> None:
         choice = choose_threshold(one_frame_each([0, 0, 1, 1], [-5, -1, 2, 4]), temperature=2.0)
-        assert choice.threshold == pytest.approx(probabilities(np.array(0.625)))
+        assert choice.threshold == pytest.approx(probabilities(np.array(0.7)))
 
     def test_lets_pass_what_the_target_allows_where_recall_needs_it(self) -> None:
         # One failure of ten may pass at 10 %; it lies above most successes, the other nine below all.
         scores = one_frame_each([0] * 10 + [1] * 5, [-3.0] * 9 + [5.0] + [1, 2, 3, 4, 6])
         choice = choose_threshold(scores, target_fpr=0.1)
         assert (choice.fpr, choice.recall) == (0.1, 1.0)
-        assert choice.threshold == pytest.approx(probabilities(np.array(0.0)))
+        assert choice.threshold == pytest.approx(probabilities(np.array(0.2)))
         strict = choose_threshold(scores, target_fpr=0.09)
         assert (strict.fpr, strict.recall) == (0, 0.2)
         assert any("only 20.0 % of the success frames" in words for words in strict.warnings)
