@@ -324,3 +324,38 @@ def test_episodes_are_collected_while_a_policy_trains(tmp_path: Path, capsys: py
     assert episodes[0].length == 6
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.strip().splitlines()[-1])["length"] == 5
+
+
+@pytest.mark.parametrize("action", ["stop", "terminal"])
+def test_an_alarm_is_heeded_also_while_the_classifier_learns(model: Path, tmp_path: Path, action: str) -> None:
+    # A threshold that every frame passes: all failures are called success.
+    settings = ["reward.reward_mode=per_step", "reward.reward_threshold=0.001", "reward.audit.window=5"]
+    settings += [f"reward.audit.on_alarm={action}", "reward.cotrain=true", "runner.max_epochs=8"]
+    out = tmp_path / "run"
+    train(out, *learned(model, *settings))
+    rows = history(out)
+    if action == "stop":
+        assert len(rows) == 5
+        assert "the audit raised an alarm" in (out / "report.html").read_text()
+        return
+    assert len(rows) == 8
+    assert load_state(out / "checkpoints" / "global_step_8")[0]["rewards"]["terminal_only"]
+    # From then on only the last of five frames is paid.
+    assert rows[3]["rollout/rewards"] == pytest.approx(1)
+    assert rows[6]["rollout/rewards"] == pytest.approx(1 / 5)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_a_classifier_and_a_novelty_bonus_are_added_up(model: Path, tmp_path: Path, algorithm: str) -> None:
+    out = tmp_path / "run"
+    bonus = "{model_type: rnd, weight: 3.0, cotrain: true, options: {intrinsic_reward_type: assign}}"
+    settings = ["reward.use_reward_model=true", "reward.reward_type=continuous", "reward.reward_mode=per_step"]
+    settings += [f"reward.model=[{{checkpoint_path: {model}, weight: 2.0}},{bonus}]", f"algorithm.name={algorithm}"]
+    settings += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.1"]
+    train(out, *settings, "runner.max_epochs=2")
+    for row in history(out):
+        assert row["audit/fpr"] >= 0
+        novelty = 3 * row["reward_model/rnd_mean"]
+        assert novelty > 0
+        assert 0 < row["rollout/rewards"] - novelty < 2  # twice a probability
+        assert row["rollout/rewards"] == pytest.approx(row["rollout/model_rewards"], rel=1e-4)
