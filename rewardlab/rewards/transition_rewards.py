@@ -64,24 +64,16 @@ class TransitionRewards:
     ) -> Self:
         """`expert_data` is for the models whose config names none. One that never `learns` is given its weights."""
         members: dict[str, Member] = {}
-        taken = False
+        taken = expert_data is None
         for wanted in sort_models(config).others:
-            cotrain = config.cotrains(wanted)
             model = create_reward_model(wanted if learns else _without_expert(wanted), device)
-            if learns and _waits_for_expert(model, wanted, trains=cotrain or config.pretrain):
-                source = wanted.options.get("expert_data_path") or expert_data
-                if source is not None:
-                    model.load_expert_data(source)
-                taken |= source is expert_data
+            if learns:
+                _check_trained(model, wanted, config)
+                taken |= _give_expert(model, wanted, config, expert_data)
             model.bind(observation_space, action_space)
-            members[_free_name(model.model_type, members)] = Member(model, wanted.weight, cotrain)
-            if learns and not (cotrain or config.pretrain or wanted.checkpoint_path) and model.begins_untrained:
-                raise ConfigError(
-                    f"reward.cotrain: found false, but reward model '{model.model_type}' begins untrained; set "
-                    "reward.cotrain or reward.pretrain, or give its checkpoint_path"
-                )
+            members[_free_name(model.model_type, members)] = Member(model, wanted.weight, config.cotrains(wanted))
         _check_env_reward(config, members)
-        if expert_data is not None and not taken:
+        if not taken:
             raise ConfigError(f"expert_data was given, but no reward model takes it: found {', '.join(members)}")
         # With `add` and `weighted` the environment's reward comes in later, and must not come in twice; and of several
         # models each would bring it.
@@ -103,12 +95,13 @@ class TransitionRewards:
         apt = {name: member.model for name, member in self.members.items() if _learns_from_expert(member.model)}
         if not apt:
             raise ConfigError(f"reward.pretrain: {', '.join(self.members)} does not learn from expert data")
-        for name, model in apt.items():
-            if not model.can_train():
-                raise ConfigError(
-                    f"reward.pretrain: reward model '{name}' learns to tell the expert from the policy, which has done "
-                    "nothing yet; set reward.cotrain instead"
-                )
+        ready = [model for model in apt.values() if model.can_train()]
+        if not ready:
+            raise ConfigError(
+                f"reward.pretrain: {', '.join(apt)} learns to tell the expert from the policy, which has done nothing "
+                "yet; set reward.cotrain instead"
+            )
+        for model in ready:
             model.train()
         return self._scalars.means()
 
@@ -253,13 +246,28 @@ def _learns_from_expert(model: BaseRewardModel) -> bool:
     return type(model).load_expert_data is not BaseRewardModel.load_expert_data
 
 
-def _waits_for_expert(model: BaseRewardModel, wanted: RewardModelConfig, *, trains: bool) -> bool:
-    """Whether it has none yet. A checkpoint needs no expert to be asked, only to learn on."""
+def _check_trained(model: BaseRewardModel, wanted: RewardModelConfig, config: RewardConfig) -> None:
+    trains = config.cotrains(wanted) or config.pretrain
+    if model.begins_untrained and not trains and wanted.checkpoint_path is None:
+        raise ConfigError(
+            f"reward.cotrain: found false, but reward model '{model.model_type}' begins untrained; set reward.cotrain "
+            "or reward.pretrain, or give its checkpoint_path"
+        )
+
+
+def _give_expert(model: BaseRewardModel, wanted: RewardModelConfig, config: RewardConfig, expert_data: Any) -> bool:
+    """Load what `create_reward_model` has not loaded; whether `expert_data` was of use."""
+    path = wanted.options.get("expert_data_path")
     if not _learns_from_expert(model):
         return False
-    if wanted.checkpoint_path is not None:
-        return trains
-    return "expert_data_path" not in wanted.options or wanted.options["expert_data_path"] is None
+    if wanted.checkpoint_path is not None and not (config.cotrains(wanted) or config.pretrain):
+        return False  # it can be asked without its expert
+    if path is not None and wanted.checkpoint_path is None:
+        return False
+    source = expert_data if path is None else path
+    if source is not None:
+        model.load_expert_data(source)
+    return source is expert_data
 
 
 def _without_expert(wanted: RewardModelConfig) -> RewardModelConfig:
