@@ -89,6 +89,7 @@ def write_policy_report(
         _learning(history, stages, alarms),
         _compared(comparison),
         _audit(history, stages, alarms, max_fpr),
+        _transition_models(history, stages),
         _classifier(history, figures),
         _galleries(disputed),
         _timing(history),
@@ -113,6 +114,9 @@ def _outcome(history: Sequence[Row]) -> str:
     trained = _end(history, "env/success_at_end")
     if trained is not None:
         return f"{words}{share(trained)} of training episodes end in success (last {AT_THE_END} iterations)."
+    returned = _points(history, "eval/return")
+    if returned:
+        return f"{words}evaluation episodes return {returned[-1][1]:.4g} of the environment's reward."
     earned = _end(history, "env/return")
     if earned is None:
         return f"{words}no episode had ended whose success is known."
@@ -172,6 +176,17 @@ def _audit(history: Sequence[Row], stages: Stages, alarms: Sequence[Alarm], max_
         else "The environment does not know success: verdicts can only be counted, not judged."
     )
     return f"<section><h2>Audit of the learned reward</h2><p>{note}</p>{plot_grid(drawn)}</section>" if drawn else ""
+
+
+def _transition_models(history: Sequence[Row], stages: Stages) -> str:
+    """Of the models over transitions, each by its name."""
+    names = sorted({name for row in history for name in row if name.startswith("reward_model/")})
+    panels: dict[str, dict[str, str]] = {
+        title: {name.removeprefix("reward_model/").removesuffix(end): name for name in names if name.endswith(end)}
+        for title, end in (("Mean reward a step", "_mean"), ("Loss", "_loss"))
+    }
+    drawn = _drawn(panels, history, stages, (), shares=set())
+    return f"<section><h2>Reward models</h2>{plot_grid(drawn)}</section>" if drawn else ""
 
 
 def _drawn(

@@ -191,3 +191,24 @@ def test_other_faults_of_a_history_are_named(text: str, words: str, tmp_path: Pa
 def test_a_missing_history_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"metrics\.jsonl: cannot be read"):
         read_history(tmp_path / "metrics.jsonl")
+
+
+def test_models_over_transitions_are_drawn_by_name(tmp_path: Path) -> None:
+    history = [
+        {
+            "iteration": i,
+            "env_steps": 10 * i,
+            "reward_model/rnd_mean": 1 / i,
+            "reward_model/rnd_loss": 2 / i,
+            "eval/return": i,
+        }
+        for i in range(1, 4)
+    ]
+    page = write_policy_report(tmp_path / "report.html", title="t", history=history, facts={}).read_text()
+    assert "<h2>Reward models</h2>" in page
+    assert "evaluation episodes return 3 of the environment" in page
+    without = [{"iteration": 1, "env_steps": 10, "env/return": 1.0}]
+    assert (
+        "Reward models"
+        not in write_policy_report(tmp_path / "plain.html", title="t", history=without, facts={}).read_text()
+    )
