@@ -106,11 +106,12 @@ def _drawing(cluster: Cluster, cfg: ExperimentConfig, count: int):  # type: igno
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     measures = {"success": success, "iteration": iteration, "workers": workers}
-    parser.add_argument("what", nargs="*", choices=measures, default=list(measures))
+    parser.add_argument("what", nargs="?", choices=measures, help="all of them, one after the other, if not given")
     table = Table(
         "what", "measured", "bar", title=f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
     )
-    for name in parser.parse_args().what:
+    wanted = parser.parse_args().what
+    for name in [wanted] if wanted else measures:
         measures[name](table)
     Console(width=140).print(table)
 

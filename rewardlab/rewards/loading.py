@@ -69,7 +69,10 @@ def _check_types(cls: type[BaseRewardModel], settings: Mapping[str, Any]) -> Non
         try:
             TypeAdapter(hints[key], config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"].removeprefix("Input should be ")
+            first = error.errors()[0]
+            if first["type"] == "literal_error":
+                continue  # the class itself names the nearest choice
+            reason = first["msg"].removeprefix("Input should be ")
             raise ConfigError(f"{key}: found {value!r}, expected {reason}") from None
 
 

@@ -21,7 +21,7 @@ from rewardlab.workers.env import Arrival, Episodes, Images
 from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import Scores
 
-SCORED_STEPS = 4  # steps whose frames are scored together: few, so that several reward workers share them evenly
+SCORED_STEPS = 4  # steps whose frames are scored together, while the next ones are made
 ATTEMPTS = 3
 
 
@@ -100,9 +100,8 @@ class Lanes:
                 self._arrivals[lane] = env.submit("step", action)
                 if self.rewards is not None and ((t + 1) % SCORED_STEPS == 0 or t == steps - 1):
                     pictures = env.submit("fetch_frames")
-                    worker = self.rewards[(lane + t // SCORED_STEPS) % len(self.rewards)]
                     frames[lane].append(pictures)
-                    scores[lane].append(worker.submit("score", pictures, retry=True))
+                    scores[lane] += self._scored(pictures)
         acted = [policy.submit("fetch", arrival) for policy, arrival in zip(self.policies, self._arrivals, strict=True)]
         happened = self.envs.call("fetch")
         lanes = [a.result().update(h.result()) for a, h in zip(acted, happened, strict=True)]
@@ -115,8 +114,17 @@ class Lanes:
         order = _order(lanes, [sum(len(part.reward) for part in lane) for lane in parts])
         estimate, reward = (torch.cat(column)[order] for column in zip(*chain(*parts), strict=True))
         waited = time.perf_counter() - start
-        seen = ScoredFrames(list(chain(*frames)), [len(part.reward) for part in chain(*parts)], order)
+        sizes = [len(part.reward) for part in chain(*parts)]
+        together = len(self.rewards)  # parts that were cut from the same pictures
+        sizes = [sum(sizes[first : first + together]) for first in range(0, len(sizes), together)]
+        seen = ScoredFrames(list(chain(*frames)), sizes, order)
         return Rollout(batch, Scores(estimate, reward), episodes, waited, seen, afresh)
+
+    def _scored(self, pictures: Future[Images]) -> list[Future[Scores]]:
+        """Every reward worker takes its share: in terminal mode all frames may come at once, in the last step."""
+        assert self.rewards is not None
+        count = len(self.rewards)
+        return [w.submit("score", pictures, part=(k, count), retry=True) for k, w in enumerate(self.rewards)]
 
     def _revive(self) -> None:
         for group in (self.envs, self.policies):

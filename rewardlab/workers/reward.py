@@ -72,8 +72,15 @@ class RewardWorker:
         """The same for a whole rollout; the model takes 256 images at a time."""
         return self.compute_rewards(observations)
 
-    def score(self, observations: Any) -> Scores:
-        """Estimates and rewards, for who wants to look behind the reward; each frame is scored once."""
+    def score(self, observations: Any, part: tuple[int, int] = (0, 1)) -> Scores:
+        """Estimates and rewards, for who wants to look behind the reward; each frame is scored once.
+
+        `part` (k, n) is the k-th of n shares of the frames, for workers that are given the same ones.
+        """
+        share, count = part
+        if count > 1:
+            rows = _rows(observations)
+            observations = _cut(observations, slice(rows * share // count, rows * (share + 1) // count))
         estimate = self.manager.score(observations)
         return Scores(estimate, self.manager.reward_of(estimate))
 

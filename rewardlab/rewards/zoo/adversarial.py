@@ -25,19 +25,25 @@ _REFERENCES = 8  # continuous actions that an action is compared with
 
 
 class StateActionNetwork(nn.Module):
-    """A number for each (observation, action); vectors are standardised as the expert's are."""
+    """A number for each (observation, action); vectors are standardised as the expert's are.
+
+    Discrete actions are outputs, so that one pass values all of them; continuous ones are inputs.
+    """
 
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, *, last_bias: bool = True) -> None:
         super().__init__()
         self.task = task
         self.norm = ObservationNorm(task.observation, vectors=obs_norm)
+        outputs, extra = (task.action_width, 0) if task.discrete else (1, task.action_width)
         self.network = ObservationNetwork(
-            task.observation, hidden_size_list, outputs=1, extra=task.action_width, last_bias=last_bias
+            task.observation, hidden_size_list, outputs=outputs, extra=extra, last_bias=last_bias
         )
 
     def forward(self, columns: Columns) -> Tensor:
         observation = self.norm(observation_of(columns, "observation"))
-        return self.network(observation, self.task.action_vectors(columns["action"])).squeeze(1)
+        if self.task.discrete:
+            return _taken(self.network(observation), columns)
+        return self.network(observation, columns["action"]).squeeze(1)
 
     @abstractmethod
     def learn(self, expert: Columns, policy: Columns) -> Tensor: ...
@@ -45,6 +51,11 @@ class StateActionNetwork(nn.Module):
     @abstractmethod
     def refer_to(self, policy: Columns, values: Tensor) -> None:
         """Take what rewards are relative to from rows of the policy and the network's answers for them."""
+
+
+def _taken(values: Tensor, columns: Columns) -> Tensor:
+    """Of the values [B, actions], those of the actions that were taken."""
+    return values.gather(1, columns["action"][:, None]).squeeze(1)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -99,8 +110,7 @@ class Discriminator(StateActionNetwork):
         super().__init__(task, hidden_size_list, obs_norm)
         self.discount = shaping
         self.potential = None if shaping is None else ObservationNetwork(task.observation, hidden_size_list, outputs=1)
-        everything = torch.eye(task.action_width)
-        self.register_buffer("reference", everything if task.discrete else torch.zeros(_REFERENCES, task.action_width))
+        self.register_buffer("reference", torch.zeros(0 if task.discrete else _REFERENCES, task.action_width))
 
     def refer_to(self, policy: Columns, values: Tensor) -> None:
         if not self.task.discrete:
@@ -108,14 +118,14 @@ class Discriminator(StateActionNetwork):
             self.reference.copy_(policy["action"][rows])
 
     def advantage(self, columns: Columns) -> Tensor:
-        """The logit of the action taken, over the mean of the reference actions' in the same state."""
-        seen = self.network.convolved(self.norm(observation_of(columns, "observation")))
-        others = torch.stack([self._logit(seen, action.expand(len(seen), -1)) for action in self.reference])
+        """The logit of the action taken, over the mean of all discrete actions, or of some others, in its state."""
+        observation = self.norm(observation_of(columns, "observation"))
         if self.task.discrete:
-            taken = others.gather(0, columns["action"][None]).squeeze(0)
-        else:
-            taken = self._logit(seen, columns["action"])
-        return taken - others.mean(0)
+            logits = self.network(observation).clamp(-_LARGEST, _LARGEST)
+            return _taken(logits, columns) - logits.mean(1)
+        seen = self.network.convolved(observation)
+        others = torch.stack([self._logit(seen, action.expand(len(seen), -1)) for action in self.reference])
+        return self._logit(seen, columns["action"]) - others.mean(0)
 
     def _logit(self, seen: Tensor, action: Tensor) -> Tensor:
         return self.network.answer(seen, action).squeeze(1).clamp(-_LARGEST, _LARGEST)

@@ -82,6 +82,13 @@ def spaces_of(*, discrete: bool = True, view: View = "state") -> tuple[spaces.Sp
     return observation, spaces.Discrete(2) if discrete else spaces.Box(-2, 2, (2,))
 
 
+POSITION = spaces.Box(-10, 10, (2,))
+GOAL_SPACES = (
+    spaces.Dict({key: POSITION for key in ("observation", "achieved_goal", "desired_goal")}),
+    spaces.Discrete(2),
+)
+
+
 def make_goals(seed: int = 0) -> TensorDict:
     """Like `make_rollout`, with the position as the achieved goal and a goal to the right."""
     rollout = make_rollout(seed)
@@ -120,7 +127,7 @@ def feed(model: BaseRewardModel, *, discrete: bool = True, view: View = "state")
         model.collect_data(make_batch(8))
         model.train()
         return model
-    model.bind(*spaces_of(discrete=discrete, view=view))
+    model.bind(*(GOAL_SPACES if name == "her" else spaces_of(discrete=discrete, view=view)))
     if name in ("trex", "drex"):
         model.load_expert_data(ranked_trajectories(view))
     elif name in EXPERT_MODELS:
