@@ -113,7 +113,7 @@ class Demo:
 
     def report(self, success: Mapping[str, float], classifier: Path) -> Path:
         warm_up, learned = (read_history(self.out / name / HISTORY) for name in ("warm_up", "learned_reward"))
-        audit = load_state(latest_checkpoint(self.out / "learned_reward"))[0]["audit"]
+        audit = load_state(latest_checkpoint(self.out / "learned_reward"))[0]["rewards"]["audit"]
         metrics = (read_checkpoint(classifier).config or {})["metrics"]
         return write_policy_report(
             self.out / "report.html",
