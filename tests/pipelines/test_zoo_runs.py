@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rewardlab.config import config_names, load_config
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BaseRewardModel, load_reward_model, register_reward_model
+from rewardlab.rewards.base import REWARD_MODELS
 from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
@@ -162,7 +164,6 @@ def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -
     assert not batch["env_reward"].eq(batch["reward"]).any()
 
 
-@register_reward_model("documented_balance")
 class DocumentedBalance(BaseRewardModel):
     """A model in the form that document 004 prints: it takes its whole config, and lists of dictionaries."""
 
@@ -185,8 +186,17 @@ class DocumentedBalance(BaseRewardModel):
         return [{**item, "reward": -self.cfg.slope * item["next_obs"][2].abs()} for item in data]
 
 
+@pytest.fixture
+def documented() -> Iterator[None]:
+    register_reward_model("documented_balance")(DocumentedBalance)
+    yield
+    del REWARD_MODELS._entries["documented_balance"]
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_a_model_in_the_form_of_the_document_trains_with_the_policy(algorithm: str, tmp_path: Path) -> None:
+def test_a_model_in_the_form_of_the_document_trains_with_the_policy(
+    algorithm: str, tmp_path: Path, documented: None
+) -> None:
     out = tmp_path / "run"
     own = ["reward.use_reward_model=true", "reward.cotrain=true", "reward.model.model_type=documented_balance"]
     train(f"zoo/cartpole_{algorithm}", out, *own, "+reward.model.options.slope=2.0")
