@@ -41,8 +41,7 @@ class PolicyRewards:
         models = sort_models(cfg.reward) if cfg.reward.use_reward_model else SortedModels(None, (), hindsight=False)
         self._classifier_config, self._transition_configs = models.classifier, models.others
         self._check(models)
-        launches = models.classifier is not None
-        self.classifier = RewardGroup.launch(cluster, cfg.reward, background=True) if launches else None
+        self.classifier = RewardGroup.launch(cluster, cfg.reward, background=True) if models.classifier else None
         self.facts: RewardFacts | None = None if self.classifier is None else self.classifier.facts()
         self.judge: Worker | None = None
         self.audit = self._make_audit()
@@ -229,7 +228,7 @@ class PolicyRewards:
                 "reward.audit.on_alarm: found terminal, but off policy reward.cotrain and reward.relabel=sample need "
                 "per_step; set it to warn or stop"
             )
-        if with_demos and reward.use_reward_model and reward.relabel == "sample" and models.classifier is not None:
+        if with_demos and reward.relabel == "sample" and models.classifier is not None:
             raise ConfigError(
                 "algorithm.sac.demo_path: demonstrations keep no frames to be scored when they are drawn; set "
                 "reward.relabel to changed"

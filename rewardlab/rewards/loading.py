@@ -1,6 +1,7 @@
 """Reward models from a name, or from a file."""
 
 import dataclasses
+import functools
 import inspect
 import warnings
 from collections.abc import Mapping
@@ -86,6 +87,7 @@ class WholeConfig(dict[str, Any]):
             raise AttributeError(key) from None
 
 
+@functools.cache  # asked for every batch that is drawn
 def takes_whole_config(cls: type[BaseRewardModel]) -> bool:
     """Whether a class is written in DI-engine's form: `__init__(config, device, tb_logger)`, and lists of dictionaries
     as data."""

@@ -140,10 +140,7 @@ class RewardManager:
     def score(self, observations: Any) -> Tensor:
         """What the model says of each frame: a classifier's probability (256 frames at a time), or its estimate."""
         if not isinstance(self.model, SuccessClassifier):
-            estimated = self.model.estimate(observations)
-            if not isinstance(estimated, list):
-                return checked_scores(estimated["reward"])
-            return checked_scores(torch.stack([torch.as_tensor(item["reward"]).reshape(()) for item in estimated]))
+            return estimated_rewards(self.model.estimate(observations))
         probability = checked_scores(self.model.probabilities(observations))
         if self.debug_images is not None:
             self._show(self.model, observations, probability)
@@ -172,6 +169,13 @@ class RewardManager:
         assert self.debug_images is not None
         images = model.network.preprocess.select(images_of(observations))[model.image_keys[0]]
         self.debug_images.add(images.reshape(-1, *images.shape[-3:]), probability.flatten(), self.threshold)
+
+
+def estimated_rewards(estimated: Any) -> Tensor:
+    """The rewards in what a model's `estimate` gave back: a batch, or a list of dictionaries."""
+    if not isinstance(estimated, list):
+        return checked_scores(estimated["reward"])
+    return checked_scores(torch.stack([torch.as_tensor(item["reward"]).reshape(()) for item in estimated]))
 
 
 def checked_scores(scores: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from rewardlab.data.episode_replay import WholeEpisodes
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.loading import create_reward_model, sort_models, takes_whole_config
-from rewardlab.rewards.manager import checked_scores
+from rewardlab.rewards.manager import estimated_rewards
 from rewardlab.rewards.zoo.hindsight import HERRewardModel
 from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel
 from rewardlab.types import Batch
@@ -209,11 +209,7 @@ class Scalars:
 
 
 def _estimate(model: BaseRewardModel, seen: Batch) -> Tensor:
-    said = model.estimate(_form(model, seen))
-    if isinstance(said, list):
-        numbers = [float(item["reward"]) for item in said]
-        return checked_scores(torch.tensor(numbers).reshape(seen.batch_size))
-    return checked_scores(said["reward"].float().cpu())
+    return estimated_rewards(model.estimate(_form(model, seen))).float().cpu().reshape(seen.batch_size)
 
 
 def _form(model: BaseRewardModel, seen: Batch) -> Any:

@@ -35,8 +35,10 @@ class ActorWorker:
         self.spaces = observation_space, action_space
         self.learner = make_learner(cfg, observation_space, action_space)
         self.settings = cfg.algorithm.off_policy
-        kind = EpisodeReplay if cfg.reward.use_reward_model and sort_models(cfg.reward).hindsight else ReplayBuffer
-        self.replay = None if self.settings is None else kind(self.settings.replay_size)
+        self.replay: ReplayBuffer | None = None
+        if self.settings is not None:
+            looks_back = cfg.reward.use_reward_model and sort_models(cfg.reward).hindsight
+            self.replay = (EpisodeReplay if looks_back else ReplayBuffer)(self.settings.replay_size)
         self.demos: ReplayBuffer | None = None
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
         self._updates_due = 0.0

@@ -77,11 +77,7 @@ class RewardWorker:
 
         `part` (k, n) is the k-th of n shares of the frames, for workers that are given the same ones.
         """
-        share, count = part
-        if count > 1:
-            rows = _rows(observations)
-            observations = _cut(observations, slice(rows * share // count, rows * (share + 1) // count))
-        estimate = self.manager.score(observations)
+        estimate = self.manager.score(observations if part == (0, 1) else _share(observations, *part))
         return Scores(estimate, self.manager.reward_of(estimate))
 
     def update(self, transitions: Any, iteration: int) -> Weights:
@@ -178,10 +174,13 @@ def _join_scores(parts: list[Scores]) -> Scores:
 
 def split_rows(observations: Any, count: int) -> list[Any]:
     """Up to `count` parts along the first axis, in order, of sizes that differ by one at most; none of them empty."""
+    count = max(1, min(count, _rows(observations)))
+    return [_share(observations, number, count) for number in range(count)]
+
+
+def _share(observations: Any, number: int, count: int) -> Any:
     rows = _rows(observations)
-    count = max(1, min(count, rows))
-    bounds = [rows * part // count for part in range(count + 1)]
-    return [_cut(observations, slice(*bounds[part : part + 2])) for part in range(count)]
+    return _cut(observations, slice(rows * number // count, rows * (number + 1) // count))
 
 
 def _rows(observations: Any) -> int:
