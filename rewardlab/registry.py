@@ -1,6 +1,7 @@
 """Things chosen by name in a config: environments, formats, policies, reward models."""
 
 import difflib
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -40,6 +41,21 @@ class Registry(Generic[T]):
             return self._entries[name]
         except KeyError:
             raise ConfigError(unknown_name(self.kind, name, self._entries)) from None
+
+    def find(self, name: str) -> T:
+        """As `registry[name]`; for 'module:name' the module is imported first, as Gymnasium does for environments.
+
+        Only for names that a user wrote, never for ones read from a data file: an import runs code.
+        """
+        module, _, entry = name.rpartition(":")
+        if module:
+            try:
+                importlib.import_module(module)
+            except Exception as error:
+                raise ConfigError(
+                    f"{self.kind} '{name}': importing '{module}' failed ({type(error).__name__}: {error})"
+                ) from error
+        return self[entry]
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

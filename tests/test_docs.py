@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rewardlab.cli import main
 from rewardlab.config import config_names, load_config
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
@@ -83,20 +84,17 @@ def test_the_model_of_the_page_trains_a_policy_and_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = DOCS / "adding_a_reward_model.md"
-    model, lab, load = code_blocks(page, "python")
+    model, load = code_blocks(page, "python")
     (config,) = code_blocks(page, "yaml")
-    files = {"visit_counts.py": model, "lab.py": lab, "load.py": load, "keydoor_counts.yaml": config}
+    files = {"visit_counts.py": model, "load.py": load, "keydoor_counts.yaml": config}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    (command,) = re.findall(r"^python (lab\.py .+)$", page.read_text(), re.MULTILINE)
+    (command,) = re.findall(r"^rewardlab (run .+)$", page.read_text(), re.MULTILINE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(REWARD_MODELS, "_entries", {name: REWARD_MODELS[name] for name in REWARD_MODELS})
-    monkeypatch.setattr(sys, "argv", [*command.split(), *SMALL])
 
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path("lab.py")
-    assert end.value.code == 0
+    assert main([*command.split(), *SMALL]) == 0
     capsys.readouterr()
     runpy.run_path("load.py")
 

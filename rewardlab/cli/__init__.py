@@ -20,6 +20,8 @@ from rewardlab.errors import RewardlabError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `rewardlab` command; returns its exit status."""
+    if "" not in sys.path:
+        sys.path.append("")  # the current directory: modules of one's own that a config names as `module:name`
     parser = Parser(
         prog="rewardlab", description="Learned rewards for robots and RL agents.", epilog="example: rewardlab demo"
     )

@@ -133,7 +133,7 @@ class CollectionConfig:
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     watched_envs: PositiveInt | None = None  # keep the episodes of the first so many environments; null = of all
-    policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", or the directory of a policy run
+    policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", your module:name, or the directory of a run
     explore: bool = True  # a trained policy acts as in training; false = it does its best, as an expert should
     random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of steps in which chance acts instead
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
@@ -174,7 +174,7 @@ class RewardModelConfig:
     The keys from `arch` on are of success classifiers; what another model takes is in `options`.
     """
 
-    model_type: str | None = None  # registered name, such as "resnet_reward" or "rnd"
+    model_type: str | None = None  # registered name ("rnd"), or module:name of one of yours
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this reward model
     weight: float = 1.0  # of its reward, where there are several models
     cotrain: bool | None = None  # go on training it; null = as reward.cotrain says

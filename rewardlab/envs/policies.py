@@ -25,7 +25,7 @@ POLICIES: Registry[Callable[[VectorEnv[Any, Any, Any], int], Policy]] = Registry
 
 
 def make_policy(name: str, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
-    return POLICIES[name](env, seed)
+    return POLICIES.find(name)(env, seed)
 
 
 @POLICIES.register("random")

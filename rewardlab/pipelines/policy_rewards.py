@@ -77,13 +77,13 @@ class PolicyRewards:
         """Train the models on their expert data, before the policy acts."""
         if self.judge is None:
             raise ConfigError("reward.pretrain: found true, but no reward model of this run learns from expert data")
-        self.judge.submit("pretrain").result()
+        self.judge.change("pretrain")
         self._send_weights_to_actor()
 
     def begin_episodes(self) -> None:
         """All environments have been started afresh: what has no end yet will have none."""
         if self.judge is not None:
-            self.judge.submit("begin").result()
+            self.judge.change("begin")
 
     def of(self, rollout: Rollout, iteration: int) -> tuple[Batch, dict[str, float]]:
         """The rollout with the reward the learner shall see, and figures of that reward."""
@@ -131,7 +131,7 @@ class PolicyRewards:
             "terminal_only": self.terminal_only,
             "audit": None if self.audit is None else self.audit.state_dict(),
             "classifier": self.classifier.weights() if self.classifier is not None and self.cotrains_frames else None,
-            "transitions": None if self.judge is None else self.judge.submit("training_state").result(),
+            "transitions": None if self.judge is None else self.judge.submit("training_state", retry=True).result(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -141,14 +141,14 @@ class PolicyRewards:
         if self.classifier is not None and state["classifier"] is not None:
             self.classifier.load_weights(state["classifier"])
         if self.judge is not None and state["transitions"] is not None:
-            self.judge.submit("load_training_state", state["transitions"]).result()
+            self.judge.change("load_training_state", state["transitions"])
             self._send_weights_to_actor()
 
     def save(self, name: str) -> None:
         """The models over transitions, and a classifier that learns on, complete, below reward_models/`name`."""
         place = self.out / "reward_models" / name
         if self.judge is not None:
-            self.judge.submit("save", place).result()
+            self.judge.submit("save", place, retry=True).result()
         if self.classifier is not None and self.facts is not None and self.cotrains_frames:
             self.classifier.save(place / self.facts.model_type)
 
@@ -161,15 +161,16 @@ class PolicyRewards:
         """`said`, the reward of a classifier, and what models over transitions say of the rollout, after they have
         learned from it. Off policy only what they cannot say again goes with the transitions."""
         assert self.judge is not None
-        figures: dict[str, float] = {}
+        verdict: Verdict
         if any(map(self.cfg.reward.cotrains, self._transition_configs)):
-            figures |= self.judge.submit("update", batch, iteration).result()
+            verdict = self.judge.change("update_and_judge", batch, iteration)
             self._send_weights_to_actor()
-        verdict: Verdict = self.judge.submit("judge", batch).result()
+        else:
+            verdict = self.judge.change("judge", batch)
         if self.off_policy:
             batch["model_reward"] = said + verdict.fixed
-        figures["rollout/model_rewards"] = float((said + verdict.reward).mean())
-        return said + verdict.reward, figures | verdict.figures
+        both = said + verdict.reward
+        return both, {**verdict.figures, "rollout/model_rewards": float(both.mean())}
 
     def _audited(self, rollout: Rollout, iteration: int) -> dict[str, float]:
         if self.audit is None or self.facts is None or rollout.scores is None or rollout.frames is None:
@@ -197,7 +198,7 @@ class PolicyRewards:
     def _send_weights_to_actor(self) -> None:
         """Off policy, the actor asks models over transitions itself, and must have their newest weights."""
         if self.judge is not None and self.off_policy:
-            self.actor.submit("load_transition_rewards", self.judge.submit("state_dict")).result()
+            self.actor.submit("load_transition_rewards", self.judge.submit("state_dict", retry=True)).result()
 
     @property
     def _config(self) -> RewardConfig:

@@ -147,7 +147,7 @@ def _is_pair(input_cfg: object) -> TypeGuard[Pair]:
 
 def _arguments_of(model_type: str) -> Collection[str] | None:
     """The keys that a reward model takes; None for a class that takes its whole config."""
-    cls = REWARD_MODELS[model_type]
+    cls = REWARD_MODELS.find(model_type)
     return None if takes_whole_config(cls) else list(inspect.signature(cls).parameters)
 
 

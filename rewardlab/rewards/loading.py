@@ -46,7 +46,7 @@ def create_reward_model(
         found = f"found {names}" if names else "missing"
         raise ConfigError(f"model_type: {found}; expected one of {', '.join(sorted(REWARD_MODELS))}")
     name = next(iter(names.values()))
-    cls = REWARD_MODELS[name]
+    cls = REWARD_MODELS.find(name)
     if takes_whole_config(cls):
         return cls(WholeConfig(settings), device, tb_logger)  # type: ignore[call-arg]
     settings = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
@@ -110,6 +110,8 @@ def load_reward_model(
     given = {key: value for key, value in _given(overrides).items() if key not in _ELSEWHERE}
     if "type" in given:
         given["model_type"] = given.pop("type")
+    if "model_type" in given:
+        REWARD_MODELS.find(given["model_type"])  # a module that it names registers the model of the checkpoint too
     config = stored.config or infer_config(stored.weights, given, stored.source)
     if config["model_type"] not in REWARD_MODELS:
         raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
@@ -159,11 +161,12 @@ def sort_models(config: RewardConfig) -> SortedModels:
 
 
 def _class_of(config: RewardModelConfig) -> type[BaseRewardModel]:
-    name = config.model_type
+    chosen = None if config.model_type is None else REWARD_MODELS.find(config.model_type)
     if config.checkpoint_path is not None:
         # Weights without a description are those of other people's classifiers.
-        name = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type", name)
-    return SuccessClassifier if name is None else REWARD_MODELS[name]
+        stored = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type")
+        chosen = chosen if stored is None else REWARD_MODELS[stored]
+    return chosen or SuccessClassifier
 
 
 def _given(cfg: Any) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def _agreed(
         if key in ("use_pretrain", "pretrained_encoder_path"):  # the checkpoint's encoder takes precedence
             continue
         if key == "model_type":
-            if REWARD_MODELS[value] is not cls:
+            if REWARD_MODELS.find(value) is not cls:
                 raise _disagreement(key, value, config["model_type"], stored)
         elif key in architecture and key not in _FREE:
             if _plain(architecture[key]) != _plain(value):

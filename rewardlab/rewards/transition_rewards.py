@@ -47,9 +47,11 @@ class TransitionRewards:
         self._box = action_space if isinstance(action_space, spaces.Box) else None
         self._unfinished: Batch | None = None  # steps [T, N] of episodes that have begun in earlier rollouts
         self._episodes = WholeEpisodes()  # for models that learn from whole ones
-        self._scalars = Scalars()
-        for member in self.members.values():
-            member.model.tb_logger = self._scalars
+        self._listen()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._listen()  # models do not take their logger along to another process
 
     @classmethod
     def from_config(
@@ -103,7 +105,7 @@ class TransitionRewards:
             )
         for model in ready:
             model.train()
-        return self._scalars.means()
+        return self._losses()
 
     def update(self, rollout: Batch, iteration: int) -> dict[str, float]:
         """Co-training on what the policy did: collect, train, and clear where it is time to. The losses."""
@@ -113,7 +115,7 @@ class TransitionRewards:
             data = ended if member.model.by_episode else seen
             if member.cotrain and data is not None:
                 member.model.cotrain(_form(member.model, data), iteration)
-        return self._scalars.means()
+        return self._losses()
 
     def judge(self, rollout: Batch) -> Verdict:
         """The rewards of a rollout that goes on where the last one ended, see `begin`."""
@@ -131,6 +133,12 @@ class TransitionRewards:
         if self.by_episode:
             self._unfinished = _unfinished(whole)
         return Verdict(reward, fixed, figures)
+
+    def update_and_judge(self, rollout: Batch, iteration: int) -> Verdict:
+        """Learn from a rollout, then judge it; the losses are among the figures."""
+        losses = self.update(rollout, iteration)
+        verdict = self.judge(rollout)
+        return verdict._replace(figures=losses | verdict.figures)
 
     def begin(self) -> None:
         """All episodes start afresh."""
@@ -182,6 +190,19 @@ class TransitionRewards:
         """A checkpoint of each model, `directory`/<its name>."""
         for name, member in self.members.items():
             member.model.save(Path(directory) / name)
+
+    def _listen(self) -> None:
+        self._scalars = {name: Scalars() for name in self.members}
+        for name, member in self.members.items():
+            member.model.tb_logger = self._scalars[name]
+
+    def _losses(self) -> dict[str, float]:
+        """What the models reported of their updates, under the names they have here: two may be of one type."""
+        return {
+            tag.replace(f"/{self.members[name].model.model_type}_", f"/{name}_", 1): mean
+            for name, scalars in self._scalars.items()
+            for tag, mean in scalars.means().items()
+        }
 
     def _seen(self, batch: Batch) -> Batch:
         """What models look at: actions as the environment took them, and its reward unless it is added later."""

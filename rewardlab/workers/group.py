@@ -87,6 +87,14 @@ class Worker(ABC):
         """Call a method. `retry`, for calls that may be repeated: if the worker dies, restart it and call again."""
 
     @abstractmethod
+    def change(self, method: str, *args: Any) -> Any:
+        """Call a method that changes the worker, and wait for its result.
+
+        If the worker dies, now or later, its successor has every change that was made so. Not together with
+        `Group.setup`: it is one or the other that a successor is made from.
+        """
+
+    @abstractmethod
     def stop(self) -> None:
         """End the worker; calls that have not begun are dropped."""
 
@@ -163,6 +171,9 @@ class LocalWorker(Worker):
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
         # Which object is called is looked up when the call runs: `start` may still be waiting on the thread.
         return self._run(lambda: getattr(self._object, method)(*map(_value, args), **_values(kwargs)))
+
+    def change(self, method: str, *args: Any) -> Any:
+        return self.submit(method, *args).result()
 
     def _run(self, call: Callable[[], Any]) -> Future[Any]:
         if self._thread is not None:

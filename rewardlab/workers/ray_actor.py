@@ -35,9 +35,12 @@ class Shell:
     def __repr__(self) -> str:  # Ray puts it before every line that the worker prints
         return self._name
 
-    def build(self) -> None:
+    def build(self, copy: Any = None) -> None:
         # Not in __init__: what fails there reaches the driver as the death of the actor.
-        self._object = self._make()
+        self._object = self._make() if copy is None else copy
+
+    def copy(self) -> Any:
+        return self._object
 
     def pid(self) -> int:
         return os.getpid()
@@ -53,6 +56,7 @@ class RayWorker(Worker):
         super().__init__(name)
         self.actor: Any = None
         self._make = make
+        self._copy: RayFuture | None = None  # of the worker after its last change, in Ray's store
         self._options: dict[str, Any] = {
             "num_cpus": 0.01,  # workers share the cores: two must be enough for a group of each kind
             "runtime_env": {"env_vars": {"PYTHONPATH": _import_path(), **environment}},
@@ -65,10 +69,26 @@ class RayWorker(Worker):
         make_actor = ray.remote(Shell).options(**self._options)
         self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()), sys.argv)
         WORKERS[self.actor._actor_id.hex()] = self
-        return RayFuture(self, "build", (), {})
+        return RayFuture(self, "build", (self._copy,), {})
 
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
         return RayFuture(self, "call", (method, *args), kwargs, attempts=ATTEMPTS if retry else 1)
+
+    def change(self, method: str, *args: Any) -> Any:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                result = self.submit(method, *args).result()
+                copy = RayFuture(self, "copy", (), {})
+                RayFuture(self, "pid", (), {}).result()  # calls run in order: the copy is made, and need not come here
+            except WorkerDied as death:
+                if attempt == ATTEMPTS:
+                    raise
+                warnings.warn(f"{death}; it is restarted and called again", RuntimeWarning, stacklevel=2)
+                self.restart()
+            else:
+                self._copy = copy
+                return result
+        raise AssertionError("unreachable")
 
     def stop(self) -> None:
         if self.actor is not None:
@@ -83,7 +103,7 @@ class RayFuture(Future[Any]):
         self, worker: RayWorker, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], attempts: int = 1
     ) -> None:
         self._worker = worker
-        self._title = str(args[0]) if args else "its construction"
+        self._title = str(args[0]) if method == "call" else "its construction" if method == "build" else f"a {method}"
         self._call = (method, args, kwargs)
         self._attempts = attempts  # that are left, the one under way included
         self._send()

@@ -1,6 +1,8 @@
 """Policies that train on the models of the zoo: every shipped config, and what the loop promises to all models."""
 
 import json
+import os
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from tensordict import TensorDict
 
@@ -19,6 +22,7 @@ from rewardlab.rewards.base import REWARD_MODELS
 from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
+from rewardlab.workers.ray_actor import RayWorker
 
 CARTPOLE = [name for name in config_names() if name.startswith("zoo/cartpole_") and name.count("_") > 1]
 SMALL = [
@@ -113,6 +117,26 @@ def test_ray_and_this_process_train_the_same(episodes: Path, tmp_path: Path, run
     assert same(weights(here), weights(there))
 
 
+def test_models_whose_process_is_killed_go_on_as_if_it_had_lived(
+    episodes: Path, tmp_path: Path, running_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = ["runner.max_epochs=4", "reward.model.options.clear_buffer_per_iters=3"]
+    train("zoo/cartpole_dqn_gail", tmp_path / "unbroken", *plan, expert=episodes)
+    change, killed = RayWorker.change, []
+
+    def murderous(self: RayWorker, method: str, *args: Any) -> Any:
+        if method == "update_and_judge" and args[1] in (2, 4) and args[1] not in killed:
+            killed.append(args[1])
+            os.kill(ray.get(self.actor.pid.remote()), signal.SIGKILL)
+        return change(self, method, *args)
+
+    monkeypatch.setattr(RayWorker, "change", murderous)
+    with pytest.warns(RuntimeWarning, match=r"TransitionRewards\[0\] died"):
+        train("zoo/cartpole_dqn_gail", tmp_path / "broken", *plan, "cluster.backend=ray", expert=episodes)
+    assert killed == [2, 4]
+    assert history(tmp_path / "broken") == history(tmp_path / "unbroken")
+
+
 def test_random_warm_up_reaches_the_model(tmp_path: Path) -> None:
     """The first steps are made before anything is learned; they are what novelty is measured against."""
     out = tmp_path / "run"
@@ -143,6 +167,13 @@ def test_several_models_are_weighted_summed_and_logged_apart(episodes: Path, tmp
         expected = 2 * row["reward_model/rnd_mean"] + 0.5 * row["reward_model/gail_mean"]
         assert row["rollout/rewards"] == pytest.approx(expected, rel=1e-4)
     assert {path.name for path in (out / "reward_models" / "last").iterdir()} == {"rnd", "gail"}
+
+
+def test_two_models_of_one_type_report_their_own_losses(tmp_path: Path) -> None:
+    models = "reward.model=[{model_type: rnd}, {model_type: rnd, options: {hidden_size_list: [4], seed: 7}}]"
+    train("zoo/cartpole_ppo_rnd", tmp_path / "run", models, "reward.combine_mode=add")
+    last = history(tmp_path / "run")[-1]
+    assert last["reward_model/rnd_loss"] != last["reward_model/rnd_2_loss"]
 
 
 def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -> None:

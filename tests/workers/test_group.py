@@ -166,3 +166,16 @@ def test_a_long_chain_of_results_does_not_keep_its_beginning(ray_group: Group) -
     del first, second
     gc.collect()
     assert kept() is None
+
+
+def test_the_successor_of_a_worker_has_its_changes(ray_group: Group) -> None:
+    worker = ray_group[1]
+    assert worker.change("grow", 2) == 2
+    os.kill(worker.submit("process").result(), signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match=r"Toys\[1\] died during grow .* restarted and called again"):
+        assert worker.change("grow", 3) == 5  # what was lost is made again from where it was, and counted once
+    os.kill(worker.submit("process").result(), signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="died during size"):
+        assert worker.submit("size", retry=True).result() == 5
+    with pytest.warns(RuntimeWarning, match="died"), pytest.raises(WorkerDied, match="died during die"):
+        worker.change("die")  # again and again

@@ -12,12 +12,20 @@ class Toy:
     def __init__(self, index: int = 0, device: str = "cpu") -> None:
         self.index, self.device = index, device
         self.greeting = ""
+        self.grown = 0
 
     def init_worker(self, greeting: str) -> None:
         self.greeting = greeting
 
     def greet(self, whom: str) -> str:
         return f"{self.greeting} {whom}, I am {self.index}"
+
+    def grow(self, by: int) -> int:
+        self.grown += by
+        return self.grown
+
+    def size(self) -> int:
+        return self.grown
 
     def numbers(self, count: int) -> list[int]:
         return [100 * self.index + number for number in range(count)]
