@@ -24,6 +24,7 @@ from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.workers import Cluster
 from rewardlab.workers.env import EnvWorker, Scoring
+from rewardlab.workers.threads import torch_threads
 
 ROUNDS = 7
 
@@ -40,18 +41,21 @@ def success(table: Table) -> None:
 
 
 def iteration(table: Table) -> None:
+    _iteration(table, "tabletop_ppo_mlp", "from states")
+    _iteration(table, "tabletop_ppo_cnn", "from pictures")
+
+
+def _iteration(table: Table, config: str, policy: str) -> None:
+    bars = {"terminal": "1.15x", "per_step": "none"}
     with tempfile.TemporaryDirectory() as place:
         model = ResNetRewardModel("resnet10", image_size=(3, 64, 64), width=32).save(Path(place) / "model")
         learned = ["reward.use_reward_model=true", text_override("reward.model.checkpoint_path", str(model))]
-        kinds = {
-            "environment's own": [],
-            "learned, terminal": [*learned, "reward.reward_mode=terminal"],
-            "learned, per step": [*learned, "reward.reward_mode=per_step"],
-        }
+        kinds: dict[str, list[str]] = {"environment's own": []}
+        kinds |= {mode: [*learned, f"reward.reward_mode={mode}"] for mode in bars}
         runs = {}
-        with Cluster(load_config("tabletop_ppo_mlp", []).cluster) as cluster, train_policy.one_thread_each():
+        with Cluster(load_config(config, []).cluster) as cluster, torch_threads(1):
             for name, overrides in kinds.items():
-                cfg = load_config("tabletop_ppo_mlp", ["algorithm.ppo.rollout_steps=50", *overrides])
+                cfg = load_config(config, ["algorithm.ppo.rollout_steps=50", *overrides])
                 runs[name] = PolicyTraining(cfg, cluster, Path(place) / name.replace(" ", "_"))
             times: dict[str, list[float]] = {name: [] for name in runs}
             shares: dict[str, dict[str, float]] = {}
@@ -65,8 +69,7 @@ def iteration(table: Table) -> None:
         for name, seconds in times.items():
             ratio = statistics.median(mine / base for mine, base in zip(seconds[1:], own, strict=True))
             where = ", ".join(f"{key[5:]} {value:.2f}" for key, value in shares[name].items() if value > 0.01)
-            bar = "1.15x" if "terminal" in name else "none"
-            table.add_row(f"iteration, {name}: {where} s", f"{ratio:.2f}x", bar)
+            table.add_row(f"iteration {policy}, {name}: {where} s", f"{ratio:.2f}x", bars.get(name, "none"))
 
 
 def workers(table: Table) -> None:

@@ -106,7 +106,8 @@ class EnvConfig:
     num_envs: PositiveInt = 1  # environments stepped as one batch
     max_episode_steps: PositiveInt | None = None  # null = the environment's own limit
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward
-    obs_mode: Literal["state", "images", "state+images"] = "state"  # what the policy sees
+    # What the policy sees; "proprio+images": pictures, and what a robot knows of itself without looking (tabletop).
+    obs_mode: Literal["state", "images", "state+images", "proprio+images"] = "state"
     cameras: tuple[str, ...] = ("base_camera",)
     image_size: ImageSize = (3, 64, 64)
     success_hold_steps: PositiveInt | None = None  # frames of success in a row that end the episode; null = never

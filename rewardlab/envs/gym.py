@@ -35,6 +35,8 @@ def refuse_unoffered(cfg: EnvConfig, *keys: str) -> None:
 
 
 def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
+    if cfg.obs_mode == "proprio+images":
+        raise ConfigError(f"obs_mode: '{cfg.id}' does not say what a robot knows of itself; use state+images or images")
     needs_pictures = cfg.obs_mode != "state"
     options = dict(cfg.options)
     if needs_pictures:

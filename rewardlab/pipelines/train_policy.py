@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
@@ -28,6 +27,7 @@ from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.env import EnvWorker, Episodes
 from rewardlab.workers.lanes import Lanes
 from rewardlab.workers.rollout import RolloutWorker
+from rewardlab.workers.threads import torch_threads
 
 
 @dataclass
@@ -53,7 +53,8 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
             f"{out} has a run already. Choose another runner.logger.log_path, or continue that run with "
             f"runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
-    with one_thread_each(), Cluster(cfg.cluster) as cluster:
+    # Reward workers are threads of their own, so all cores are used all the same.
+    with torch_threads(1), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, cluster, out, expert_data)
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
         if cfg.reward.pretrain and not resumed:
@@ -71,18 +72,6 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     report = _report(cfg, training, out)
     _summarize(console, training, report)
     return training.checkpoint
-
-
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Networks of policies are too small to share: threads that wait for each other made learning up to five times
-    slower on a busy machine. Reward workers are threads of their own, so all cores are used all the same."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class PolicyTraining:

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rewardlab.config.schema import ExperimentConfig
+from rewardlab.config.schema import DQNConfig, ExperimentConfig, SACConfig
 from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.errors import ConfigError
@@ -18,6 +18,7 @@ from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.rl.make import make_learner
 from rewardlab.types import Batch
 from rewardlab.workers.demonstrations import read_demonstrations
+from rewardlab.workers.threads import cores, torch_threads
 
 
 class ActorWorker:
@@ -42,6 +43,7 @@ class ActorWorker:
         self.demos: ReplayBuffer | None = None
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
         self._updates_due = 0.0
+        self._threads = cores() if cfg.actor.model.kind == "cnn" else 1
         self._manager: RewardManager | None = None
         self._judge: TransitionRewards | None = None
 
@@ -55,11 +57,15 @@ class ActorWorker:
 
     def learn(self, rollout: Batch, env_steps: int) -> dict[str, float]:
         """`env_steps` have been made in all, those of the rollout included."""
-        if self.settings is None:
-            return self.learner.learn(rollout) | {"updates": self.learner.updates}
+        with torch_threads(self._threads):
+            if self.settings is None:
+                return self.learner.learn(rollout) | {"updates": self.learner.updates}
+            return self._learn_from_replay(self.settings, rollout, env_steps)
+
+    def _learn_from_replay(self, settings: SACConfig | DQNConfig, rollout: Batch, env_steps: int) -> dict[str, float]:
         assert self.replay is not None
         self.replay.add_rollout(rollout)
-        if env_steps <= self.settings.learning_starts:
+        if env_steps <= settings.learning_starts:
             return {}
         if not len(self.replay):
             warnings.warn(
@@ -68,7 +74,7 @@ class ActorWorker:
                 stacklevel=2,
             )
             return {}
-        self._updates_due += rollout.numel() * self.settings.utd_ratio
+        self._updates_due += rollout.numel() * settings.utd_ratio
         sums: dict[str, float] = {}
         updates = int(self._updates_due)
         for _ in range(updates):

@@ -1,6 +1,5 @@
 """Workers of reward models: one scores frames for RL, the other trains a classifier together with its like."""
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.group import Future, Futures, Group
+from rewardlab.workers.threads import cores
 
 T = TypeVar("T")
 Weights = dict[str, Tensor]
@@ -119,7 +119,7 @@ class RewardGroup:
             return RewardWorker(config, seat.device)
 
         # Threads of one process need no second copy of anything but the model, so there is one for every core.
-        every_core = min(4, os.cpu_count() or 1) if background and cluster.config.backend == "local" else 1
+        every_core = min(4, cores()) if background and cluster.config.backend == "local" else 1
         count = cluster.config.workers.get("reward", every_core)
         return cls(cluster.launch("reward", make, name=config.group_name, count=count, background=background))
 

@@ -118,6 +118,7 @@ def test_pictures_of_a_plain_environment_come_with_the_observation() -> None:
         ("tabletop/PickCube", {"options": {"gravity": 3}}, "unknown option of 'tabletop/PickCube' 'gravity'"),
         ("CartPole-v1", {"options": {"gravity": 3}}, "does not take these options.*gravity"),
         ("test/Counter", {"obs_mode": "images", "cameras": ("a", "b")}, "has one picture"),
+        ("test/Counter", {"obs_mode": "proprio+images"}, "obs_mode: 'test/Counter' does not say"),
     ],
 )
 def test_what_cannot_be_made_says_why(env_id: str, settings: dict[str, Any], message: str) -> None:
@@ -130,7 +131,13 @@ def test_scripted_policies_say_what_they_need() -> None:
         make_policy("expert", make_vec_env("CartPole-v1"), 0)
     with pytest.raises(ConfigError, match="Did you mean 'expert'"):
         make_policy("exprt", make_vec_env("CartPole-v1"), 0)
-    env = make_vec_env("tabletop/PickCube", obs_mode="images")
-    observation, _ = env.reset(seed=0)
-    with pytest.raises(ConfigError, match="read the state"):
-        make_policy("expert", env, 0).act(observation)
+
+
+def test_scripted_policies_know_the_state_whatever_is_observed() -> None:
+    actions = []
+    for obs_mode in ("state", "images", "proprio+images"):
+        env = make_vec_env("tabletop/PickCube", num_envs=2, obs_mode=obs_mode)
+        observation, _ = env.reset(seed=0)
+        actions.append(make_policy("expert", env, 0).act(observation))
+    assert np.array_equal(actions[0], actions[1])
+    assert np.array_equal(actions[0], actions[2])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rewardlab.envs.tabletop.camera import CAMERAS
 from rewardlab.envs.tabletop.looks import Looks, Randomize, draw_looks
 from rewardlab.envs.tabletop.render import Frames, render
-from rewardlab.envs.tabletop.tasks import STATE_SIZE, TASKS, advance, observe
+from rewardlab.envs.tabletop.tasks import PROPRIO_SIZE, STATE_SIZE, TASKS, advance, observe
 from rewardlab.envs.tabletop.world import Bools, Floats, World
 from rewardlab.errors import ConfigError
 from rewardlab.registry import unknown_name
@@ -26,7 +26,7 @@ EPISODE_STEPS = 50
 SUCCESS_BONUS = 1.0
 OBJECT_SCALES = (0.85, 1.15)
 DISPLAY_SIZE = (256, 256)
-OBS_MODES = ("state", "images", "state+images")
+OBS_MODES = ("state", "images", "state+images", "proprio+images")
 REWARDS = ("dense", "sparse")
 
 
@@ -157,6 +157,11 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         }
 
     @property
+    def state(self) -> Floats:
+        """Everything there is to know of every table, [n, STATE_SIZE], whatever is observed."""
+        return observe(self._world)
+
+    @property
     def _world(self) -> World:
         self._require_reset()
         assert self._now is not None
@@ -227,7 +232,9 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         if self._obs_mode == "state":
             return state
         images = {"images": self.render_cameras(env_ids=ids)}
-        return images if self._obs_mode == "images" else {"state": state, **images}
+        if self._obs_mode == "images":
+            return images
+        return {"state": state if self._obs_mode == "state+images" else state[:, :PROPRIO_SIZE], **images}
 
 
 class TabletopEnv(gymnasium.Env[Observation, Floats]):
@@ -293,7 +300,8 @@ def _read_randomize(randomize: Mapping[str, bool] | bool) -> Randomize:
 
 
 def _observation_space(obs_mode: str, cameras: Sequence[str], image_size: tuple[int, int]) -> spaces.Space[Any]:
-    state = spaces.Box(-1.0, 1.0, (STATE_SIZE,), np.float32)  # metres and flags: nothing is a metre away
+    size = PROPRIO_SIZE if obs_mode.startswith("proprio") else STATE_SIZE
+    state = spaces.Box(-1.0, 1.0, (size,), np.float32)  # metres and flags: nothing is a metre away
     if obs_mode == "state":
         return state
     images = spaces.Dict({c: spaces.Box(0, 255, (*image_size, 3), np.uint8) for c in cameras})

@@ -70,6 +70,7 @@ STATE_LAYOUT = {
     "object_half": 3,
 }
 STATE_SIZE = sum(STATE_LAYOUT.values())
+PROPRIO_SIZE = 8  # the first four entries: what a robot knows of itself without looking
 
 
 def observe(world: World) -> Floats:

@@ -13,11 +13,21 @@ from rewardlab.errors import ConfigError
 
 
 @pytest.mark.parametrize("task", list(TASKS))
-@pytest.mark.parametrize("obs_mode", ["state", "state+images"])
+@pytest.mark.parametrize("obs_mode", ["state", "state+images", "proprio+images"])
 @pytest.mark.filterwarnings("error")
 def test_gymnasiums_own_checker_is_content(task: str, obs_mode: str) -> None:
     env = gymnasium.make(f"tabletop/{task}", obs_mode=obs_mode, render_mode="rgb_array")
     check_env(env.unwrapped)
+
+
+def test_a_robot_that_looks_is_not_told_where_the_object_is() -> None:
+    env = TabletopVectorEnv(num_envs=3, obs_mode="proprio+images")
+    observation, _ = env.reset(seed=0)
+    assert observation["state"].shape == (3, 8)
+    assert np.array_equal(observation["state"], env.state[:, :8])
+    before = observation["state"]
+    env._world.object += 0.1
+    assert np.array_equal(env._observe(env._everyone)["state"], before)
 
 
 def test_gymnasium_makes_the_vector_environment_by_id() -> None:
