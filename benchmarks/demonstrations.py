@@ -15,6 +15,7 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.pipelines import collect, train_policy, train_reward
+from rewardlab.pipelines.demo import CLASSIFIER
 from rewardlab.pipelines.evaluate import evaluate
 
 QUIET = Console(quiet=True)
@@ -34,10 +35,8 @@ class Trial:
         return collect.run(self._config("tabletop_pickcube", policy, *plan), console=QUIET)
 
     def classifier(self, episodes: Path) -> Path:
-        settings = ("data.num_samples_per_episode=12", "threshold.target_fpr=0.003", "reward.model.width=32")
         data = text_override("data.data_path", str(episodes))
-        budget = ("runner.max_epochs=6", "runner.val_check_interval=2")
-        return train_reward.run(self._config("reward_training", "classifier", data, *settings, *budget), console=QUIET)
+        return train_reward.run(self._config("reward_training", "classifier", data, *CLASSIFIER), console=QUIET)
 
     def success(self, classifier: Path, demonstrations: Path | None) -> float:
         reward = text_override("reward.model.checkpoint_path", str(classifier))

@@ -47,11 +47,13 @@ class Registry(Generic[T]):
 
         Only for names that a user wrote, never for ones read from a data file: an import runs code.
         """
-        module, _, entry = name.rpartition(":")
+        module, colon, entry = name.rpartition(":")
+        if colon and not (module and entry):
+            raise ConfigError(f"{self.kind} '{name}': expected a name, or module:name")
         if module:
             try:
                 importlib.import_module(module)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # a script that was not meant to be imported may exit
                 raise ConfigError(
                     f"{self.kind} '{name}': importing '{module}' failed ({type(error).__name__}: {error})"
                 ) from error

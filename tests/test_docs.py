@@ -100,3 +100,4 @@ def test_the_model_of_the_page_trains_a_policy_and_is_loaded(
 
     start, corner = map(float, re.findall(r"\d+\.\d+", capsys.readouterr().out))
     assert start < corner == 1
+    del sys.modules["visit_counts"]

@@ -80,11 +80,15 @@ def test_a_checkpoint_does_not_choose_what_is_imported(own_module: Path) -> None
     ("name", "words"),
     [
         ("own_thing:mine", "reward model 'own_thing:mine': importing 'own_thing' failed .ModuleNotFoundError"),
+        ("quits:mine", "importing 'quits' failed .SystemExit: 3"),
+        ("own_things:", "expected a name, or module:name"),
+        (":mine", "expected a name, or module:name"),
         ("broken:mine", "importing 'broken' failed .ZeroDivisionError"),
         ("own_things:mien", "unknown reward model 'mien'. Did you mean 'mine'"),
     ],
 )
 def test_what_is_wrong_with_a_module_is_said(own_module: Path, name: str, words: str) -> None:
     (own_module / "broken.py").write_text("1 / 0")
+    (own_module / "quits.py").write_text("raise SystemExit(3)")
     with pytest.raises(ConfigError, match=words):
         create_reward_model({"model_type": name})

@@ -20,8 +20,6 @@ from rewardlab.errors import RewardlabError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the `rewardlab` command; returns its exit status."""
-    if "" not in sys.path:
-        sys.path.append("")  # the current directory: modules of one's own that a config names as `module:name`
     parser = Parser(
         prog="rewardlab", description="Learned rewards for robots and RL agents.", epilog="example: rewardlab demo"
     )
@@ -35,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.overrides = [*arguments.overrides, *rest]
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if hasattr(arguments, "overrides") and "" not in sys.path:
+        # The current directory, for modules that a user's config names as `module:name`. Not for commands that read
+        # only files of others: those must not decide what is imported from where one happens to stand.
+        sys.path.append("")
     return execute(arguments)
 
 

@@ -10,7 +10,10 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     command = add_command(commands, "collect", "collect labelled episodes with a policy", example, _collect)
     command.add_argument("name", help=CONFIG_HELP)
     command.add_argument("--episodes", type=positive, help="how many new episodes")
-    command.add_argument("--policy", help="who acts: expert, noisy_expert, random, or the directory of a policy run")
+    command.add_argument(
+        "--policy",
+        help="who acts: expert, noisy_expert, random, module:name of yours, or the directory of a policy run",
+    )
     command.add_argument("--out", metavar="DIR", help="where the episodes go")
     command.add_argument("--format", help="safetensors (default), pickle or npy")
     command.add_argument("--seed", type=int)

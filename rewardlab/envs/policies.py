@@ -58,6 +58,8 @@ class WithRandomActions:
 
 
 class _ScriptedPolicy:
+    """Knows everything about the tables it was made for, whatever they show to others."""
+
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, mistakes: bool) -> None:
         table = env.unwrapped
         if not isinstance(table, TabletopVectorEnv):
@@ -71,7 +73,7 @@ class _ScriptedPolicy:
         self._expert.begin(fresh)
 
     def act(self, observation: Any) -> NDArray[Any]:
-        return self._expert.act(self._table.state)  # whatever others may see of it
+        return self._expert.act(self._table.state)
 
 
 @POLICIES.register("expert")

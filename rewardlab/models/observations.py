@@ -44,16 +44,17 @@ class PictureEncoder(nn.Module):
     """uint8 [B, H, W, 3] to [B, IMAGE_FEATURES]: strided convolutions, then all positions into one layer.
 
     Positions are kept, not averaged: a policy must know where the object is. The first layer is that of the "Nature
-    CNN" (Mnih et al. 2015): a stride of 4 makes an update four times as fast as two layers with a stride of 2.
+    CNN" (Mnih et al. 2015), padded: its stride of 4 makes this three to four times as fast as two strides of 2.
     """
 
     def __init__(self, height: int, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = [nn.Conv2d(3, 32, 8, stride=4, padding=2), nn.ReLU()]
-        channels, side = 32, max(height, width) // 4
-        while channels == 32 or side > _MAP_SIDE:
-            layers += [nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU()]
-            channels, side = 64, (side + 1) // 2
+        layers += [nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU()]
+        side = (max(height, width) // 4 + 1) // 2
+        while side > _MAP_SIDE:
+            layers += [nn.Conv2d(64, 64, 3, stride=2, padding=1), nn.ReLU()]
+            side = (side + 1) // 2
         self.convolutions = nn.Sequential(*layers)
         with torch.no_grad():
             positions = self.convolutions(torch.zeros(1, 3, height, width)).numel()

@@ -80,7 +80,7 @@ def _policy(plan: CollectionConfig, env: DataCollectorWrapper, seed: int) -> Pol
         from rewardlab.pipelines.trained_policy import TrainedPolicy, latest_checkpoint  # takes seconds: torch
 
         checkpoint = latest_checkpoint(Path(plan.policy))
-        policy = TrainedPolicy(checkpoint, env.single_action_space, seed, explore=plan.explore)
+        policy = TrainedPolicy(checkpoint, env, seed, explore=plan.explore)
     else:
         policy = make_policy(plan.policy, env, seed)
     return WithRandomActions(policy, env, plan.random_actions, seed + 1) if plan.random_actions else policy

@@ -21,6 +21,14 @@ from rewardlab.training.run_log import HISTORY
 from rewardlab.training.run_state import load_state
 from rewardlab.training.trust import TrustFigures
 
+CLASSIFIER = (  # a small one, trained within minutes
+    "data.num_samples_per_episode=12",
+    "threshold.target_fpr=0.003",  # strict: what a loose threshold lets pass near the goal, the policy finds
+    "runner.max_epochs=6",
+    "runner.val_check_interval=2",
+    "reward.model.width=32",
+)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -91,11 +99,7 @@ class Demo:
             "reward_training",
             "classifier",
             text_override("data.data_path", str(self.out / "episodes")),
-            "data.num_samples_per_episode=12",
-            "threshold.target_fpr=0.003",  # strict: what a loose threshold lets pass near the goal, the policy finds
-            "runner.max_epochs=6",
-            "runner.val_check_interval=2",
-            "reward.model.width=32",
+            *CLASSIFIER,
             *self.scale.classifier,
         )
         return train_reward.run(cfg, console=self.console)

@@ -12,4 +12,4 @@ def evaluate(run: str | Path, *, episodes: int, seed: int) -> tuple[Path, dict[s
     checkpoint = latest_checkpoint(Path(run))
     cfg = run_config(checkpoint)
     evaluation = Evaluation(dataclasses.replace(cfg.env.eval, num_envs=episodes), seed=seed)
-    return checkpoint, evaluation.run(load_policy(checkpoint, cfg))
+    return checkpoint, evaluation.run(load_policy(checkpoint, cfg, evaluation.env))

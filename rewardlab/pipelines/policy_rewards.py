@@ -38,8 +38,10 @@ class PolicyRewards:
         self.cfg = cfg
         self.out = out
         self.off_policy = cfg.algorithm.off_policy is not None
-        models = sort_models(cfg.reward) if cfg.reward.use_reward_model else SortedModels(None, (), hindsight=False)
+        models = sort_models(cfg.reward) if cfg.reward.use_reward_model else SortedModels()
         self._classifier_config, self._transition_configs = models.classifier, models.others
+        self._cotrains_transitions = any(map(cfg.reward.cotrains, models.others))
+        self._by_episode = models.by_episode
         self._check(models)
         self.classifier = RewardGroup.launch(cluster, cfg.reward, background=True) if models.classifier else None
         self.facts: RewardFacts | None = None if self.classifier is None else self.classifier.facts()
@@ -82,7 +84,7 @@ class PolicyRewards:
 
     def begin_episodes(self) -> None:
         """All environments have been started afresh: what has no end yet will have none."""
-        if self.judge is not None:
+        if self.judge is not None and self._by_episode:
             self.judge.change("begin")
 
     def of(self, rollout: Rollout, iteration: int) -> tuple[Batch, dict[str, float]]:
@@ -162,11 +164,13 @@ class PolicyRewards:
         learned from it. Off policy only what they cannot say again goes with the transitions."""
         assert self.judge is not None
         verdict: Verdict
-        if any(map(self.cfg.reward.cotrains, self._transition_configs)):
+        if self._cotrains_transitions:
             verdict = self.judge.change("update_and_judge", batch, iteration)
             self._send_weights_to_actor()
-        else:
+        elif self._by_episode:  # what is unfinished is remembered
             verdict = self.judge.change("judge", batch)
+        else:
+            verdict = self.judge.submit("judge", batch, retry=True).result()
         if self.off_policy:
             batch["model_reward"] = said + verdict.fixed
         both = said + verdict.reward
@@ -198,7 +202,8 @@ class PolicyRewards:
     def _send_weights_to_actor(self) -> None:
         """Off policy, the actor asks models over transitions itself, and must have their newest weights."""
         if self.judge is not None and self.off_policy:
-            self.actor.submit("load_transition_rewards", self.judge.submit("state_dict", retry=True)).result()
+            weights = self.judge.submit("state_dict", retry=True).result()
+            self.actor.submit("load_transition_rewards", weights).result()
 
     @property
     def _config(self) -> RewardConfig:

@@ -1,16 +1,14 @@
 """A trained policy from its checkpoint: to be judged, or to act where episodes are collected."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import torch
-from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data.episodes import Array
-from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.observations import as_observation, to_batch
 from rewardlab.errors import DataError
@@ -24,11 +22,11 @@ class TrainedPolicy:
     Without `explore` it does its best, as somebody should from whom others learn.
     """
 
-    def __init__(self, checkpoint: Path, action_space: spaces.Space[Any], seed: int, *, explore: bool = True) -> None:
+    def __init__(self, checkpoint: Path, env: VectorEnv[Any, Any, Any], seed: int, *, explore: bool = True) -> None:
         self._explore = explore
-        self._policy: Any = load_policy(checkpoint, run_config(checkpoint))
+        self._policy: Any = load_policy(checkpoint, run_config(checkpoint), env)
         self._generator = torch.Generator().manual_seed(seed)
-        self._space = action_space
+        self._space = env.single_action_space
 
     def begin(self, fresh: Array) -> None:
         """Nothing to forget."""
@@ -56,10 +54,14 @@ def run_config(checkpoint: Path) -> ExperimentConfig:
     return load_config(str(path), check_files=False)
 
 
-def load_policy(checkpoint: Path, cfg: ExperimentConfig) -> nn.Module:
-    """The policy of a checkpoint, as it would act."""
-    env = make_vec_env(dataclasses.replace(cfg.env.train, num_envs=1))
+def load_policy(checkpoint: Path, cfg: ExperimentConfig, env: VectorEnv[Any, Any, Any]) -> nn.Module:
+    """The policy of a checkpoint, as it would act in `env`."""
     policy = make_policy_network(cfg, env.single_observation_space, env.single_action_space)
-    env.close()
-    policy.load_state_dict(load_state(checkpoint)[0]["policy"])
+    try:
+        policy.load_state_dict(load_state(checkpoint)[0]["policy"])
+    except RuntimeError as error:
+        raise DataError(
+            f"{checkpoint}: its policy does not fit the environment, whose observations are "
+            f"{env.single_observation_space} and actions {env.single_action_space} ({error})"
+        ) from error
     return policy.eval().requires_grad_(False)

@@ -137,9 +137,10 @@ def load_success_classifier(path: str | Path) -> SuccessClassifier:
 class SortedModels(NamedTuple):
     """The models of a run by what they look at."""
 
-    classifier: RewardModelConfig | None  # looks at frames, and must have been trained
-    others: tuple[RewardModelConfig, ...]  # judge transitions, and may begin untrained
-    hindsight: bool  # one of them draws stored transitions with goals of its own
+    classifier: RewardModelConfig | None = None  # looks at frames, and must have been trained
+    others: tuple[RewardModelConfig, ...] = ()  # judge transitions, and may begin untrained
+    hindsight: bool = False  # one of them draws stored transitions with goals of its own
+    by_episode: bool = False  # one of them remembers the steps of unfinished episodes
 
 
 def sort_models(config: RewardConfig) -> SortedModels:
@@ -157,7 +158,12 @@ def sort_models(config: RewardConfig) -> SortedModels:
     if sum(cls.hindsight for cls in classes) > 1:
         raise ConfigError("reward.model: found her more than once, expected one at most")
     others = tuple(model for model, cls in pairs if not issubclass(cls, SuccessClassifier))
-    return SortedModels(classifiers[0] if classifiers else None, others, any(cls.hindsight for cls in classes))
+    return SortedModels(
+        classifiers[0] if classifiers else None,
+        others,
+        hindsight=any(cls.hindsight for cls in classes),
+        by_episode=any(cls.by_episode for cls in classes),
+    )
 
 
 def _class_of(config: RewardModelConfig) -> type[BaseRewardModel]:

@@ -197,12 +197,13 @@ class TransitionRewards:
             member.model.tb_logger = self._scalars[name]
 
     def _losses(self) -> dict[str, float]:
-        """What the models reported of their updates, under the names they have here: two may be of one type."""
-        return {
-            tag.replace(f"/{self.members[name].model.model_type}_", f"/{name}_", 1): mean
-            for name, scalars in self._scalars.items()
-            for tag, mean in scalars.means().items()
-        }
+        """What the models reported of their updates, each under a name of its own: two may be of one type."""
+        losses: dict[str, float] = {}
+        for name, scalars in self._scalars.items():
+            for tag, mean in scalars.means().items():
+                own = tag.replace(f"/{self.members[name].model.model_type}_", f"/{name}_", 1)
+                losses[f"{own}_{name}" if own in losses else own] = mean
+        return losses
 
     def _seen(self, batch: Batch) -> Batch:
         """What models look at: actions as the environment took them, and its reward unless it is added later."""

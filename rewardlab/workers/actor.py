@@ -18,7 +18,7 @@ from rewardlab.rewards.transition_rewards import TransitionRewards
 from rewardlab.rl.make import make_learner
 from rewardlab.types import Batch
 from rewardlab.workers.demonstrations import read_demonstrations
-from rewardlab.workers.threads import cores, torch_threads
+from rewardlab.workers.threads import torch_threads
 
 
 class ActorWorker:
@@ -30,7 +30,12 @@ class ActorWorker:
     """
 
     def __init__(
-        self, cfg: ExperimentConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+        self,
+        cfg: ExperimentConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        threads: int = 1,  # for updates
     ) -> None:
         self.cfg = cfg
         self.spaces = observation_space, action_space
@@ -43,7 +48,7 @@ class ActorWorker:
         self.demos: ReplayBuffer | None = None
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
         self._updates_due = 0.0
-        self._threads = cores() if cfg.actor.model.kind == "cnn" else 1
+        self._threads = threads
         self._manager: RewardManager | None = None
         self._judge: TransitionRewards | None = None
 
@@ -94,7 +99,7 @@ class ActorWorker:
         assert path is not None
         if self.cfg.reward.use_reward_model and self._judge is None:
             self.load_reward_model()
-        demos = read_demonstrations(path, self._manager, with_images=self.cfg.actor.model.kind == "cnn")
+        demos = read_demonstrations(path, self._manager, self.spaces[0])
         if self._judge is not None:
             if self._judge.by_episode:
                 raise ConfigError(

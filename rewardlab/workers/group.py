@@ -18,7 +18,7 @@ Make = Callable[[], Any]  # builds the worker, where it will run
 
 
 class WorkerDied(RewardlabError):
-    """The process of a worker ended. `Group.restart` replaces it; calls with `retry` do so by themselves."""
+    """The process of a worker ended. `Group.restart` replaces it; `change` and calls with `retry` do so themselves."""
 
 
 class Future(ABC, Generic[T]):
@@ -88,9 +88,9 @@ class Worker(ABC):
 
     @abstractmethod
     def change(self, method: str, *args: Any) -> Any:
-        """Call a method that changes the worker, and wait for its result.
+        """Call a method that changes the worker, with values and not futures, and wait for its result.
 
-        If the worker dies, now or later, its successor has every change that was made so. Not together with
+        If its process dies, now or later, its successor has every change that was made so. Not together with
         `Group.setup`: it is one or the other that a successor is made from.
         """
 

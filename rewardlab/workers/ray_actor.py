@@ -1,5 +1,6 @@
 """Workers in processes of their own, on this machine or others, as Ray actors. Imported only when Ray is asked for."""
 
+import io
 import os
 import re
 import sys
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import cloudpickle
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
 from rewardlab.workers.group import Future, Make, Worker, WorkerDied
 
-ATTEMPTS = 3  # of a call with `retry`, the first included
+ATTEMPTS = 3  # of a call that may be repeated, the first included
 DEATHS = (RayActorError, OutOfMemoryError)
 
 # By Ray's id of every actor it has had, to name the worker that died.
@@ -35,12 +37,13 @@ class Shell:
     def __repr__(self) -> str:  # Ray puts it before every line that the worker prints
         return self._name
 
-    def build(self, copy: Any = None) -> None:
+    def build(self, copy: bytes | None = None) -> None:
         # Not in __init__: what fails there reaches the driver as the death of the actor.
-        self._object = self._make() if copy is None else copy
+        self._object = self._make() if copy is None else _from_bytes(copy)
 
-    def copy(self) -> Any:
-        return self._object
+    def copy(self) -> tuple[bytes, None]:
+        """The worker, for Ray's store, and nothing, for whoever waits until it is there."""
+        return _to_bytes(self._object), None
 
     def pid(self) -> int:
         return os.getpid()
@@ -56,7 +59,7 @@ class RayWorker(Worker):
         super().__init__(name)
         self.actor: Any = None
         self._make = make
-        self._copy: RayFuture | None = None  # of the worker after its last change, in Ray's store
+        self._copy: Any = None  # of the worker after its last change: a reference into Ray's store
         self._options: dict[str, Any] = {
             "num_cpus": 0.01,  # workers share the cores: two must be enough for a group of each kind
             "runtime_env": {"env_vars": {"PYTHONPATH": _import_path(), **environment}},
@@ -78,17 +81,28 @@ class RayWorker(Worker):
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 result = self.submit(method, *args).result()
-                copy = RayFuture(self, "copy", (), {})
-                RayFuture(self, "pid", (), {}).result()  # calls run in order: the copy is made, and need not come here
+                self._copy = self._made_copy()
             except WorkerDied as death:
                 if attempt == ATTEMPTS:
                     raise
                 warnings.warn(f"{death}; it is restarted and called again", RuntimeWarning, stacklevel=2)
                 self.restart()
             else:
-                self._copy = copy
                 return result
         raise AssertionError("unreachable")
+
+    def _made_copy(self) -> Any:
+        copy, made = self.actor.copy.options(num_returns=2).remote()
+        try:
+            ray.get(made)
+        except DEATHS as error:
+            raise WorkerDied(f"{self.name} died while it was copied ({_reason(error)})") from None
+        except RayTaskError as error:
+            raise RewardlabError(
+                f"{self.name} cannot be copied ({error.cause}). On Ray a worker that learns must be made of what "
+                "pickle knows, so that it survives the death of its process; or set cluster.backend=local"
+            ) from error
+        return copy
 
     def stop(self) -> None:
         if self.actor is not None:
@@ -103,7 +117,7 @@ class RayFuture(Future[Any]):
         self, worker: RayWorker, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], attempts: int = 1
     ) -> None:
         self._worker = worker
-        self._title = str(args[0]) if method == "call" else "its construction" if method == "build" else f"a {method}"
+        self._title = str(args[0]) if method == "call" else "its construction"
         self._call = (method, args, kwargs)
         self._attempts = attempts  # that are left, the one under way included
         self._send()
@@ -168,6 +182,22 @@ def _reference(argument: Any) -> Any:
     if isinstance(argument, RayFuture):
         return argument._ref
     return argument.result() if isinstance(argument, Future) else argument
+
+
+def _to_bytes(worker: Any) -> bytes:
+    # Not by pickle alone: of a thousand rows of one tensor it would write the tensor a thousand times. And arrays that
+    # Ray itself reads out of its store cannot be written to.
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(worker, buffer, pickle_module=cloudpickle)
+    return buffer.getvalue()
+
+
+def _from_bytes(copy: bytes) -> Any:
+    import torch
+
+    return torch.load(io.BytesIO(copy), weights_only=False)
 
 
 def _original(error: RayTaskError) -> Exception:

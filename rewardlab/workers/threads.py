@@ -20,5 +20,8 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """That this process should use: as many as $OMP_NUM_THREADS says, else all that it may."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -240,6 +240,25 @@ def test_half_of_every_batch_are_demonstrations_scored_like_the_rest(
     assert demos["env_reward"].max() > 1
 
 
+def test_demonstrations_that_show_something_else_are_refused(tmp_path: Path) -> None:
+    data = tmp_path / "expert"
+    shown = ["--episodes", "2", "--policy", "expert", "--out", str(data)]
+    assert main(["collect", "tabletop_pickcube", *shown, "env.train.image_size=[3,32,32]"]) == 0
+    sac = ["algorithm.name=sac", f"algorithm.sac.demo_path={data}", "actor.model.kind=cnn"]
+    with pytest.raises(DataError, match=r"sees state of shape \[8\], found \[23\].*obs_mode"):
+        train(tmp_path / "robot", *sac, "env.train.obs_mode=proprio+images", "env.train.image_size=[3,32,32]")
+    with pytest.raises(DataError, match=r"sees images.base_camera of shape \[48, 48, 3\], found \[32, 32, 3\]"):
+        train(tmp_path / "larger", *sac, "env.train.obs_mode=state+images", "env.train.image_size=[3,48,48]")
+
+
+def test_a_policy_that_does_not_fit_an_environment_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path / "run", "runner.max_epochs=1")
+    other = ["env.train.id=Pendulum-v1", "env.train.cameras=[]"]
+    shown = ["--episodes", "1", "--policy", str(tmp_path / "run"), "--out", str(tmp_path / "data")]
+    assert main(["collect", "tabletop_pickcube", *shown, *other]) == 2
+    assert "its policy does not fit the environment, whose observations are Box" in capsys.readouterr().err
+
+
 def test_ray_and_this_process_train_the_same_policy(model: Path, tmp_path: Path, running_ray: None) -> None:
     here = train(tmp_path / "here", *learned(model, "reward.reward_mode=terminal"), "runner.max_epochs=2")
     there = train(

@@ -14,7 +14,7 @@ import pytest
 from toy_workers import Toy
 
 from rewardlab.config.schema import ClusterConfig
-from rewardlab.errors import ConfigError
+from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.workers import Cluster, Group, WorkerDied
 
 
@@ -177,5 +177,11 @@ def test_the_successor_of_a_worker_has_its_changes(ray_group: Group) -> None:
     os.kill(worker.submit("process").result(), signal.SIGKILL)
     with pytest.warns(RuntimeWarning, match="died during size"):
         assert worker.submit("size", retry=True).result() == 5
+    worker.change("fill", 2000)  # row by row, pickle would write a gigabyte
+    os.kill(worker.submit("process").result(), signal.SIGKILL)
+    with pytest.warns(RuntimeWarning, match="died during write"):
+        assert worker.change("write") == 1
+    with pytest.raises(RewardlabError, match=r"Toys\[1\] cannot be copied .*pickle.*lock"):
+        worker.change("lock")
     with pytest.warns(RuntimeWarning, match="died"), pytest.raises(WorkerDied, match="died during die"):
         worker.change("die")  # again and again

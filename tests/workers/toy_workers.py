@@ -24,6 +24,21 @@ class Toy:
         self.grown += by
         return self.grown
 
+    def fill(self, rows: int) -> None:
+        """Rows of one tensor, and an array to write to."""
+        import numpy as np
+        import torch
+
+        self.rows = list(torch.ones(rows, 64).unbind())
+        self.array = np.zeros(rows)
+
+    def write(self) -> float:
+        self.array[0] += 1
+        return float(self.array[0])
+
+    def lock(self) -> None:
+        self.held = threading.Lock()
+
     def size(self) -> int:
         return self.grown
 

@@ -1,6 +1,6 @@
 """Policies that need no learning: an expert per task, and one that makes the mistakes learners make.
 
-They read the state observation, so that they work through any wrapper that leaves it alone.
+They read the whole state of the tables, whatever is observed.
 """
 
 from collections.abc import Callable

@@ -70,7 +70,8 @@ STATE_LAYOUT = {
     "object_half": 3,
 }
 STATE_SIZE = sum(STATE_LAYOUT.values())
-PROPRIO_SIZE = 8  # the first four entries: what a robot knows of itself without looking
+PROPRIO = ("grip", "grip_velocity", "opening", "held")  # the first entries: what a robot knows without looking
+PROPRIO_SIZE = sum(STATE_LAYOUT[name] for name in PROPRIO)
 
 
 def observe(world: World) -> Floats:

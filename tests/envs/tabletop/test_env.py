@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.tabletop import TASKS, TabletopVectorEnv
+from rewardlab.envs.tabletop.tasks import PROPRIO, STATE_LAYOUT
 from rewardlab.errors import ConfigError
 
 
@@ -26,7 +27,9 @@ def test_a_robot_that_looks_is_not_told_where_the_object_is() -> None:
     assert observation["state"].shape == (3, 8)
     assert np.array_equal(observation["state"], env.state[:, :8])
     before = observation["state"]
+    assert list(STATE_LAYOUT)[: len(PROPRIO)] == list(PROPRIO)
     env._world.object += 0.1
+    env._world.goal += 0.1
     assert np.array_equal(env._observe(env._everyone)["state"], before)
 
 
