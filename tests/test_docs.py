@@ -60,6 +60,8 @@ def test_configs_commands_and_links_of_a_page_exist(page: Path) -> None:
         assert name in CONFIGS, f"{page.name} names the config '{name}'"
     for command in re.findall(r"^ *rewardlab (?:run|collect) ([^\n]+)$", text, re.MULTILINE):
         config, *overrides = (word for word in shlex.split(command.replace("$share", "0.5")) if "--" not in word)
+        if config.endswith(".yaml"):
+            continue  # one's own
         load_config(config, [word for word in overrides if "=" in word], check_files=False)
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (page.parent / link).exists(), f"{page.name} links to '{link}'"

@@ -175,9 +175,9 @@ def test_off_policy_a_changed_model_scores_stored_transitions_again(
     actors: list[ActorWorker] = []
     make = ActorWorker.__init__
 
-    def kept(self: Any, *args: Any) -> None:
+    def kept(self: Any, *args: Any, **settings: Any) -> None:
         actors.append(self)
-        make(self, *args)
+        make(self, *args, **settings)
 
     monkeypatch.setattr(ActorWorker, "__init__", kept)
     overrides = [*learned(model, "reward.cotrain=true", "reward.reward_type=continuous"), "algorithm.name=sac"]
