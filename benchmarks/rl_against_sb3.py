@@ -1,6 +1,7 @@
 """Return and speed of our PPO and SAC beside Stable-Baselines3's, with its settings, on cheap environments.
 
     OMP_NUM_THREADS=1 .venv/bin/python benchmarks/rl_against_sb3.py --seeds 3
+    OMP_NUM_THREADS=1 .venv/bin/python benchmarks/rl_against_sb3.py --seeds 8 --tasks PPO:Pendulum-v1
 
 Both get the same number of environment steps. The return is the mean over the last 20 training episodes; it varies
 much from seed to seed, so few seeds say little. The speed is that of the whole of training per second of CPU time (with
@@ -131,12 +132,15 @@ def compare(task: Task, seeds: int) -> tuple[str, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3, help="at least 2")
-    seeds = parser.parse_args().seeds
+    names = {f"{task.algorithm}:{task.env}": task for task in TASKS}
+    parser.add_argument("--tasks", nargs="+", choices=names, default=list(names))
+    arguments = parser.parse_args()
+    seeds = arguments.seeds
     title = f"{seeds} seeds, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f} at the start"
     columns = ("", "environment", "steps", "return, ours", "SB3", "steps / CPU s, ours", "SB3", "ratio")
     table = Table(*columns, title=title, caption="return: mean over seeds ± standard error; ratio: median over seeds")
-    for task in TASKS:
-        table.add_row(*compare(task, seeds))
+    for name in arguments.tasks:
+        table.add_row(*compare(names[name], seeds))
     Console(width=140).print(table)
 
 
