@@ -52,11 +52,16 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} '{name}': expected a name, or module:name")
         if module:
             try:
-                importlib.import_module(module)
+                found = importlib.import_module(module)
             except (Exception, SystemExit) as error:  # a script that was not meant to be imported may exit
                 raise ConfigError(
                     f"{self.kind} '{name}': importing '{module}' failed ({type(error).__name__}: {error})"
                 ) from error
+            if entry not in self and hasattr(found, entry):
+                raise ConfigError(
+                    f"{self.kind} '{name}': {module} has a {entry}, but it is not registered under that name; names "
+                    "are given by the decorator above it"
+                )
         return self[entry]
 
     def __contains__(self, name: object) -> bool:

@@ -12,6 +12,7 @@ import yaml
 
 from rewardlab.cli import main
 from rewardlab.config import config_names, load_config
+from rewardlab.envs.policies import POLICIES
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
 from rewardlab.rewards.loading import sort_models
@@ -82,11 +83,24 @@ def test_an_expert_in_python_trains_a_policy(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "runs/cartpole_ppo_gail/reward_models/last/gail").is_dir()
 
 
+def test_the_policy_of_the_page_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS / "adding_a_reward_model.md"
+    (tmp_path / "my_policies.py").write_text(code_blocks(page, "python")[2])
+    (command,) = re.findall(r"^rewardlab (collect .+ --policy my_policies.+)$", page.read_text(), re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(POLICIES, "_entries", {name: POLICIES[name] for name in POLICIES})
+
+    assert main(shlex.split(command)) == 0
+    assert len(list((tmp_path / "data/reaching").rglob("*.safetensors"))) == 4
+    del sys.modules["my_policies"]
+
+
 def test_the_model_of_the_page_trains_a_policy_and_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = DOCS / "adding_a_reward_model.md"
-    model, load = code_blocks(page, "python")
+    model, load, _ = code_blocks(page, "python")
     (config,) = code_blocks(page, "yaml")
     files = {"visit_counts.py": model, "load.py": load, "keydoor_counts.yaml": config}
     for name, content in files.items():

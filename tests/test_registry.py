@@ -82,6 +82,7 @@ def test_a_checkpoint_does_not_choose_what_is_imported(own_module: Path) -> None
         ("own_thing:mine", "reward model 'own_thing:mine': importing 'own_thing' failed .ModuleNotFoundError"),
         ("quits:mine", "importing 'quits' failed .SystemExit: 3"),
         ("own_things:", "expected a name, or module:name"),
+        ("own_things:Mine", "own_things has a Mine, but it is not registered under that name"),
         (":mine", "expected a name, or module:name"),
         ("broken:mine", "importing 'broken' failed .ZeroDivisionError"),
         ("own_things:mien", "unknown reward model 'mien'. Did you mean 'mine'"),

@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -37,17 +39,18 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
             f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
             "(other episodes are drawn then, so that none is written twice)"
         )
-    _make_directory(plan.save_dir)
     # What is there already moves the seeds on, or (append) the same episodes would come again; and there are two
     # streams, because a policy must not know the scene by its dice.
     fresh = secrets.randbits(64) if before else 0
     env_seed, policy_seed = np.random.SeedSequence([cfg.seed, fresh]).generate_state(2).tolist()
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
-    env = DataCollectorWrapper.as_planned(make_vec_env(env_cfg), env_cfg, plan, policy=plan.policy)
+    watched = make_vec_env(env_cfg)
+    policy = _policy(plan, watched, policy_seed)
+    _make_directory(plan.save_dir)
+    env = DataCollectorWrapper.as_planned(watched, env_cfg, plan, policy=plan.policy)
     try:
         with env, _alone_in(plan.save_dir), _progress(console) as progress:
-            policy = _policy(plan, env, policy_seed)
             bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
             observation, _ = env.reset(seed=env_seed)
             while not env.full:
@@ -73,7 +76,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     return Path(plan.save_dir)
 
 
-def _policy(plan: CollectionConfig, env: DataCollectorWrapper, seed: int) -> Policy:
+def _policy(plan: CollectionConfig, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
     """By name, or from the checkpoint of a training run."""
     policy: Policy
     if plan.policy not in POLICIES and Path(plan.policy).is_dir():

@@ -139,8 +139,8 @@ class Demo:
         sheet = draw_contact_sheet(self.out / "episodes" / "warmed_up", self.out / "contact_sheet.png")
         self.say(
             "True success",
-            f"{success['warm-up']:.0%} after the warm-up, {success['learned']:.0%} after training on the learned "
-            f"reward alone, {success['true']:.0%} on the task's own reward at the same budget",
+            f"{success['warm-up']:.1%} after the warm-up, {success['learned']:.1%} after training on the learned "
+            f"reward alone, {success['true']:.1%} on the task's own reward at the same budget",
         )
         command = sys.argv[0] if Path(sys.argv[0]).name == "rewardlab" else "rewardlab"
         for what, where in (

@@ -103,7 +103,9 @@ def read_checkpoint(path: Path) -> StoredModel:
 def _read_directory(path: Path) -> StoredModel:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
-            raise DataError(f"{path}: not a checkpoint: {name} is missing")
+            best = path / "checkpoints" / "best_model"
+            hint = f". Did you mean {best}?" if best.is_dir() else ""
+            raise DataError(f"{path}: not a checkpoint: {name} is missing{hint}")
     config = _parse(_read_text(path / CONFIG), str(path / CONFIG))
     if "architecture" not in config:
         raise DataError(f"{path / CONFIG}: not written by rewardlab: 'architecture' is missing")

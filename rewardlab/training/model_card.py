@@ -35,7 +35,7 @@ def model_card(
         + "\n\n| figure | value | 95 % interval | meaning |\n|---|---:|---:|---|\n"
         + "\n".join(rows),
         "## Threshold and temperature\n\n"
-        f"- `p = sigmoid(logit / {figures.temperature:.4g})`: the temperature makes probabilities mean what they say. "
+        f"- `p = sigmoid(logit / {figures.temperature:.4g})`: {_calibration_words(figures)} "
         f"Expected calibration error (15 bins of equal width) before {figures.ece_before:.4f}, "
         f"after {figures.ece_after:.4f}.\n"
         f"- The verdict is success when `p > {figures.threshold:.6g}`, chosen for a false-positive rate of at most "
@@ -45,6 +45,12 @@ def model_card(
         _facts(facts),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _calibration_words(figures: TrustFigures) -> str:
+    if figures.ece_after <= figures.ece_before:
+        return "the temperature brings probabilities nearer to what they say."
+    return "no temperature made these probabilities mean what they say: trust the verdict, not the number."
 
 
 def _origin(figures: TrustFigures) -> str:

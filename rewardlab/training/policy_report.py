@@ -33,6 +33,10 @@ Stages = Sequence[tuple[str, float]]
 
 GALLERY = 12
 AT_THE_END = 10  # iterations whose mean is what a run has come to
+ALARM_WORDS = (
+    "An alarm needs a false-positive rate that is above its limit beyond chance, and false claims that are more than "
+    "that share of all claims: of a policy that succeeds few failure frames are left, most of them just before success."
+)
 MILESTONES = (0.5, 0.9)
 _NAME = re.compile(r"^(\d{6,})_\d+_prob([0-9.]+)\.png$")
 
@@ -241,7 +245,7 @@ def _classifier(history: Sequence[Row], figures: TrustFigures | None) -> str:
     for name in ("fpr", "recall", "precision", "roc_auc"):
         meaning = FIGURES[name]
         value, interval = shown(figures.estimates[name], meaning.unit)
-        now = _end(history, f"audit/{name}")
+        now = _pooled(history, name)
         on_policy = UNKNOWN if now is None else f"{now:.4f}" if meaning.unit == "area" else share(now)
         last = f'<td class="number">{on_policy}</td>' if audited else ""
         rows.append(
@@ -249,9 +253,10 @@ def _classifier(history: Sequence[Row], figures: TrustFigures | None) -> str:
             f'<td class="number">{value}</td><td class="number soft">{interval}</td>{last}</tr>'
         )
     column = f'<th class="number">On policy, last {AT_THE_END} iterations</th>' if audited else ""
+    alarm = f"<p>{ALARM_WORDS}</p>" if audited else ""
     warnings = "".join(f"<li>{unbroken(words)}</li>" for words in figures.warnings)
     return f"""<section><h2>The classifier</h2><p>{unbroken(figures.sentence())}</p>
-<table><tr><th></th><th class="number">Held-out</th><th></th>{column}</tr>{"".join(rows)}</table>
+<table><tr><th></th><th class="number">Held-out</th><th></th>{column}</tr>{"".join(rows)}</table>{alarm}
 {f'<ul class="warnings">{warnings}</ul>' if warnings else ""}</section>"""
 
 
@@ -334,6 +339,18 @@ def _points(history: Sequence[Row], name: str) -> list[tuple[float, float]]:
 
 def _has(history: Sequence[Row], name: str) -> bool:
     return any(name in row for row in history)
+
+
+def _pooled(history: Sequence[Row], name: str) -> float | None:
+    """A rate of the audit over the frames of the last iterations, not over the iterations: in some of them, only a few
+    frames are of the kind that the rate is about."""
+    rows = [row for row in history if f"audit/{name}" in row][-AT_THE_END:]
+    success, claimed = ([row.get(f"audit/{share}", 0.0) for row in rows] for share in ("success", "claimed"))
+    concerned = {"fpr": [1 - share for share in success], "recall": success, "precision": claimed}
+    weights = concerned.get(name, [1.0] * len(rows))
+    if not sum(weights):
+        return None
+    return sum(w * row[f"audit/{name}"] for w, row in zip(weights, rows, strict=True)) / sum(weights)
 
 
 def _end(history: Sequence[Row], name: str) -> float | None:

@@ -100,6 +100,12 @@ class ActorWorker:
         if self.cfg.reward.use_reward_model and self._judge is None:
             self.load_reward_model()
         demos = read_demonstrations(path, self._manager, self.spaces[0])
+        if self._judge is None and not (demos["reward"] > 0).any():
+            warnings.warn(
+                f"algorithm.sac.demo_path: none of the {len(demos)} transitions in {path} earns a reward; do they show "
+                "success, and does the reward model see it (rewardlab score)?",
+                stacklevel=2,
+            )
         if self._judge is not None:
             if self._judge.by_episode:
                 raise ConfigError(

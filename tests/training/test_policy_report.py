@@ -10,6 +10,7 @@ from PIL import Image
 
 from rewardlab.errors import DataError
 from rewardlab.rewards.audit import Alarm
+from rewardlab.training import policy_report
 from rewardlab.training.metrics import FrameScores
 from rewardlab.training.plots import run_plot
 from rewardlab.training.policy_report import Comparison, read_history, write_policy_report
@@ -212,3 +213,10 @@ def test_models_over_transitions_are_drawn_by_name(tmp_path: Path) -> None:
         "Reward models"
         not in write_policy_report(tmp_path / "plain.html", title="t", history=without, facts={}).read_text()
     )
+
+
+def test_rates_of_the_audit_are_of_frames_not_of_iterations() -> None:
+    many = {"iteration": 1, "env_steps": 1, "audit/claimed": 0.2, "audit/success": 0.1, "audit/fpr": 0.1}
+    few = {"iteration": 2, "env_steps": 2, "audit/claimed": 0.9, "audit/success": 0.9, "audit/fpr": 0.5}
+    assert policy_report._pooled([many, few], "fpr") == pytest.approx(0.9 * 0.1 + 0.1 * 0.5)
+    assert policy_report._pooled([{"iteration": 1, "env_steps": 1, "audit/claimed": 1.0}], "fpr") is None
