@@ -56,7 +56,7 @@ def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.I
     if not facts.cameras:
         raise DataError(f"{episode.path} has no images to show")
     camera = camera or next(iter(facts.cameras))
-    times = np.unique(np.linspace(0, facts.length - 1, count).round().astype(int))
+    times = _times(labels, count)
     tiles = [_draw_tile(episode.frame(camera, t), int(t), bool(labels[t])) for t in map(int, times)]
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
@@ -66,7 +66,7 @@ def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.I
             (episode.path.stem, INK),
             (outcome, colour),
             (facts.task, INK),
-            (facts.policy, INK),
+            (facts.policy[-24:], INK),  # of a path, the end says more
             (f"{facts.length} frames", INK),
         ]
     ):
@@ -74,6 +74,16 @@ def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.I
     for index, tile in enumerate(tiles):
         row.paste(tile, (SIDE + index * (tile.width + GAP), 0))
     return row
+
+
+def _times(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
+    """Spread over the episode; one of its success frames is among them, if it has any."""
+    times = np.linspace(0, len(labels) - 1, count).round().astype(int)
+    successes = np.flatnonzero(labels)
+    if len(successes) and not labels[times].any():
+        shown = successes[len(successes) // 2]
+        times[np.abs(times - shown).argmin()] = shown
+    return np.unique(times)
 
 
 def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool) -> Image.Image:

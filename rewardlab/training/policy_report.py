@@ -114,7 +114,7 @@ def _outcome(history: Sequence[Row]) -> str:
     words = f"After {history[-1]['env_steps']:,.0f} environment steps, "
     evaluated = _points(history, "eval/success_at_end")
     if evaluated:
-        return f"{words}{share(evaluated[-1][1])} of evaluation episodes end in success."
+        return f"{words}{share(evaluated[-1][1])} of the episodes of the last evaluation end in success."
     trained = _end(history, "env/success_at_end")
     if trained is not None:
         return f"{words}{share(trained)} of training episodes end in success (last {AT_THE_END} iterations)."

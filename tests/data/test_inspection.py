@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 from rewardlab.data import EpisodeWriter, convert_episodes, draw_contact_sheet, read_episodes, summarize, verify
+from rewardlab.data.contact_sheet import _times
 from rewardlab.errors import DataError
 
 
@@ -99,6 +100,14 @@ def test_contact_sheet_marks_each_frame_by_its_own_label(tmp_path, make_episode)
     frame = make_episode(size=64).columns["observation.images.base_camera"][0]
     left = runs[0] + 4
     np.testing.assert_array_equal(sheet[48 : 48 + 128 : 2, left : left + 128 : 2], frame)  # twice the size, same pixels
+
+
+def test_contact_sheet_shows_a_success_frame_of_a_success():
+    labels = np.zeros(50, bool)
+    assert _times(labels, 5).tolist() == [0, 12, 24, 37, 49]
+    labels[29:32] = True
+    assert _times(labels, 5).tolist() == [0, 12, 30, 37, 49]
+    assert _times(np.ones(2, bool), 5).tolist() == [0, 1]
 
 
 def test_contact_sheet_shows_both_outcomes(data, tmp_path):

@@ -67,7 +67,7 @@ def test_a_whole_report(tmp_path: Path) -> None:
     assert "<script" not in html
     assert "http" not in html
     assert "1 alarm of the audit" in text
-    assert "After 4,000 environment steps, 100 % of evaluation episodes end in success" in text
+    assert "After 4,000 environment steps, 100 % of the episodes of the last evaluation end in success" in text
     assert "first reached 50.0 % after 2,000 steps, 90.0 % after 4,000 steps" in text
     assert "Iteration 12 (1,200 steps), false positives: 30.0 %" in text
     assert "0 90.0 % 95.0 % -5.0 1 80.0 % 75.0 % +5.0 mean 85.0 % 85.0 % +0.0" in text
