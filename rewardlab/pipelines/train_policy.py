@@ -27,7 +27,7 @@ from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.env import EnvWorker, Episodes
 from rewardlab.workers.lanes import Lanes
 from rewardlab.workers.rollout import RolloutWorker
-from rewardlab.workers.threads import cores, torch_threads
+from rewardlab.workers.threads import threads_of_a_large_network, torch_threads
 
 
 @dataclass
@@ -87,7 +87,7 @@ class PolicyTraining:
         self.rewards = PolicyRewards(cfg, cluster, out)
         self.envs = cluster.launch("env", _env_maker(cfg, self.rewards), name="EnvGroup")
         spaces = self.envs[0].submit("spaces").result()
-        threads = cfg.actor.threads or (cores() if cfg.actor.model.kind == "cnn" else 1)
+        threads = cfg.actor.threads or (threads_of_a_large_network() if cfg.actor.model.kind == "cnn" else 1)
         self.actor = cluster.launch(
             "actor", lambda seat: ActorWorker(cfg, *spaces, threads=threads), name="ActorGroup", count=1
         )[0]

@@ -19,9 +19,12 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def cores() -> int:
-    """That this process should use: as many as $OMP_NUM_THREADS says, else all that it may."""
+def threads_of_a_large_network() -> int:
+    """As many as $OMP_NUM_THREADS says, else one for every core."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted):
-        return int(wanted)
+    return int(wanted) if wanted.isdecimal() and int(wanted) else cores()
+
+
+def cores() -> int:
+    """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
