@@ -345,8 +345,9 @@ def _pooled(history: Sequence[Row], name: str) -> float | None:
     """A rate of the audit over the frames of the last iterations, not over the iterations: in some of them, only a few
     frames are of the kind that the rate is about."""
     rows = [row for row in history if f"audit/{name}" in row][-AT_THE_END:]
-    success, claimed = ([row.get(f"audit/{share}", 0.0) for row in rows] for share in ("success", "claimed"))
-    concerned = {"fpr": [1 - share for share in success], "recall": success, "precision": claimed}
+    success = [row.get("audit/success", 0.0) for row in rows]
+    claimed = [row.get("audit/claimed", 0.0) for row in rows]
+    concerned = {"fpr": [1 - part for part in success], "recall": success, "precision": claimed}
     weights = concerned.get(name, [1.0] * len(rows))
     if not sum(weights):
         return None
