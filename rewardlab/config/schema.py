@@ -176,9 +176,11 @@ class RewardModelConfig:
     """
 
     model_type: str | None = None  # registered name ("rnd"), or module:name of one of yours
+    name: str | None = None  # of its term: of its column in batches, its figures and its directory; null = model_type
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this reward model
     weight: float = 1.0  # of its reward, where there are several models
     cotrain: bool | None = None  # go on training it; null = as reward.cotrain says
+    ends_episode: bool = False  # success classifiers: a frame that it calls a success ends the episode
     checkpoint_path: str | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
     arch: str | None = None  # backbone, such as "resnet18"
     width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet

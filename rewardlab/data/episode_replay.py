@@ -6,7 +6,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rewardlab.data.replay import ReplayBuffer, columns_of
+from rewardlab.data.frame_store import FrameStore
+from rewardlab.data.replay import FRAME, ReplayBuffer, columns_of
 from rewardlab.errors import DataError
 from rewardlab.registry import unknown_name
 from rewardlab.types import Batch
@@ -28,9 +29,9 @@ class WholeEpisodes:
         return len(self._env)
 
     def forget(self) -> None:
-        """Drop what has no end yet. To be called wherever the environments start afresh: else what comes next would be
+        """Drop unfinished episodes. To be called whenever the environments are reset: else what comes next would be
         taken for the rest of the same episodes."""
-        self._unfinished: Batch | None = None  # flat, environment by environment
+        self.unfinished: Batch | None = None  # flat, environment by environment
         self._env = torch.zeros(0, dtype=torch.int64)  # whose row it is
         self._num_envs: int | None = None
 
@@ -41,14 +42,14 @@ class WholeEpisodes:
         self._num_envs = envs
         rows: Batch = rollout.permute(1, 0).reshape(-1)
         env = torch.arange(envs).repeat_interleave(steps)
-        if self._unfinished is not None:
-            rows, env = TensorDict.cat([self._unfinished, rows]), torch.cat([self._env, env])
+        if self.unfinished is not None:
+            rows, env = TensorDict.cat([self.unfinished, rows]), torch.cat([self._env, env])
         order = env.argsort(stable=True)
         rows, env = rows[order], env[order]
         ends = _ends(rows).nonzero().squeeze(-1)
         last_end = torch.full((envs,), -1).scatter_reduce(0, env[ends], ends, "amax")
         ended = torch.arange(len(rows)) <= last_end[env]
-        self._unfinished, self._env = rows[~ended], env[~ended]
+        self.unfinished, self._env = rows[~ended], env[~ended]
         return rows[ended] if len(ends) else None
 
     def _check(self, rollout: Batch) -> None:
@@ -67,11 +68,14 @@ class EpisodeReplay(ReplayBuffer):
     The oldest rows make room as in any ring, so that the eldest episode may have lost its beginning, never its end.
     """
 
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
+    def __init__(self, capacity: int, frames: FrameStore | None = None) -> None:
+        super().__init__(capacity, frames)
         self._episodes = WholeEpisodes()
 
     def forget_unfinished(self) -> None:
+        unfinished = self._episodes.unfinished
+        if unfinished is not None and FRAME in unfinished.keys():  # noqa: SIM118
+            self.frames.free(unfinished[FRAME])
         self._episodes.forget()
 
     def add_rollout(self, rollout: Batch) -> None:

@@ -5,21 +5,25 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
+from rewardlab.data.frame_store import FrameStore
 from rewardlab.errors import DataError
 from rewardlab.types import Batch
 
+FRAME = "frame"  # the column with the slots of rows in the frame store; -1 for a row without frames
+
 
 class ReplayBuffer:
-    """Flat transitions with whatever columns the first `add` has (observation, action, reward, env_reward ...).
+    """Flat transitions with whatever columns the first `add` has (observation, action, env_reward ...).
 
-    Pictures are kept as uint8, once in `observation` and once in `next_observation`: 100,000 transitions with one
-    camera at 64x64 are 2.5 GB. The room is reserved at the first `add`, but the system hands it out as it fills.
+    Pictures of observations are kept as uint8, once in `observation` and once in `next_observation`: 100,000
+    transitions with one camera at 64x64 are 2.5 GB. The memory is reserved at the first `add`, but the system hands it
+    out as it fills. Frames that a reward model may be asked about again are in `frames`, and leave it with their rows.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, frames: FrameStore | None = None) -> None:
         self.capacity = capacity
+        self.frames = FrameStore() if frames is None else frames
         self._rows: Batch | None = None
         self._size = 0
         self._next = 0  # where the next row goes
@@ -37,6 +41,9 @@ class ReplayBuffer:
         rows = self._allocated(batch)
         kept = batch[-self.capacity :]
         places = (self._next + torch.arange(len(batch) - len(kept), len(batch))) % self.capacity
+        if FRAME in batch.keys():  # noqa: SIM118 - a TensorDict's `in` is something else
+            self.frames.free(batch[FRAME][: -self.capacity])
+            self.frames.free(rows[FRAME][places[places < self._size]])
         rows[places] = kept
         self._next = (self._next + len(batch)) % self.capacity
         self._size = min(self._size + len(batch), self.capacity)
@@ -52,31 +59,41 @@ class ReplayBuffer:
         """Transitions [batch_size], drawn with replacement."""
         return self._filled[torch.randint(self._size, (batch_size,), generator=generator)]
 
-    def relabel(self, function: Callable[[Batch], Tensor], chunk: int = 4096) -> None:
-        """Replace the `reward` of every row by what `function` says of it; `env_reward` stays.
+    def relabel(self, function: Callable[[Batch], Batch], chunk: int = 4096) -> None:
+        """Overwrite columns of every row by those that `function` gives for it.
 
-        All rewards are computed before one is written: a function that fails leaves the buffer as it was.
+        All of them are computed before one is written: a function that fails leaves the buffer as it was.
         """
         rows = self._filled
-        rewards = [function(rows[start : start + chunk]) for start in range(0, self._size, chunk)]
-        reward = torch.cat(rewards).to(rows["reward"].dtype)
-        if reward.shape != rows["reward"].shape:
-            raise DataError(f"new rewards have shape {list(reward.shape)}; expected {list(rows['reward'].shape)}")
-        if not torch.isfinite(reward).all():
-            raise DataError(f"the new reward of row {int((~torch.isfinite(reward)).nonzero()[0])} is not finite")
-        rows["reward"].copy_(reward)
+        columns = TensorDict.cat([function(rows[start : start + chunk]) for start in range(0, self._size, chunk)])
+        if len(columns) != len(rows) or not _columns(columns) <= _columns(rows):
+            raise DataError(
+                f"new values for {', '.join(columns_of(columns))} of {len(columns)} rows; the replay buffer has "
+                f"{', '.join(columns_of(rows))} of {len(rows)}"
+            )
+        rows.update_(columns)
 
     def state_dict(self) -> dict[str, Any]:
         """Only what is filled, as plain tensors, so that a file of it needs no trust."""
-        rows = self._filled.clone().to_dict() if self._size else {}
-        return {"rows": rows, "size": self._size, "next": self._next, "capacity": self.capacity}
+        rows = self._filled.clone() if self._size else None
+        slots = None if rows is None else rows.get(FRAME, None)
+        return {
+            "rows": {} if rows is None else rows.to_dict(),
+            "frames": {} if slots is None else self.frames[slots[slots >= 0]],
+            "size": self._size,
+            "next": self._next,
+            "capacity": self.capacity,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["capacity"] != self.capacity:
             raise DataError(f"the saved replay buffer holds {state['capacity']} rows, this one {self.capacity}")
         self._rows, self._size, self._next = None, 0, 0
         if state["size"]:
-            self._append(TensorDict(state["rows"], batch_size=[state["size"]]))
+            rows = TensorDict(state["rows"], batch_size=[state["size"]])
+            if state["frames"]:
+                rows = rows.set(FRAME, self.frames.add(state["frames"], rows[FRAME] >= 0))
+            self._append(rows)
         self._next = state["next"]
 
     @property
@@ -109,15 +126,15 @@ def mixed_sample(
     demos: ReplayBuffer | None,
     batch_size: int,
     demo_fraction: float,
-    generator: torch.Generator,
+    sample: Callable[[ReplayBuffer, int], Batch],
 ) -> Batch:
     """A batch of which `demo_fraction` comes from demonstrations, where there are any (RLPD: one half).
 
-    It has the columns that both buffers have.
+    `sample` draws transitions from a buffer. The batch has the columns that both buffers have.
     """
     from_demos = round(batch_size * demo_fraction) if demos is not None else 0
     if demos is None or not from_demos:
-        return replay.sample(batch_size, generator)
-    parts = [replay.sample(batch_size - from_demos, generator), demos.sample(from_demos, generator)]
+        return sample(replay, batch_size)
+    parts = [sample(replay, batch_size - from_demos), sample(demos, from_demos)]
     shared = _columns(parts[0]) & _columns(parts[1])
     return TensorDict.cat([part.select(*shared) for part in parts])

@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,16 @@ import numpy as np
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
-from rewardlab.config.schema import EnvConfig
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.pipelines.policy_rewards import PolicyRewards
-from rewardlab.rl.evaluation import Evaluation
-from rewardlab.rl.make import make_policy_network
+from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.training.policy_report import read_history, write_policy_report
 from rewardlab.training.run_log import HISTORY, RunLog, forget_after
 from rewardlab.training.run_state import load_state, save_state
 from rewardlab.training.trust import TrustFigures
-from rewardlab.workers.actor import ActorWorker
-from rewardlab.workers.cluster import Cluster, Seat
-from rewardlab.workers.env import EnvWorker, Episodes
-from rewardlab.workers.lanes import Lanes
-from rewardlab.workers.rollout import RolloutWorker
-from rewardlab.workers.threads import threads_of_a_large_network, torch_threads
+from rewardlab.workers.cluster import Cluster
+from rewardlab.workers.env import Episodes
+from rewardlab.workers.threads import torch_threads
 
 
 @dataclass
@@ -55,7 +49,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
         )
     # Reward workers are threads of their own, so all cores are used all the same.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
-        training = PolicyTraining(cfg, cluster, out, expert_data)
+        training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
         if cfg.reward.pretrain and not resumed:
             training.rewards.pretrain()
@@ -63,8 +57,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
             while not training.finished:
                 figures = training.iterate()
-                audit = training.rewards.audit
-                log.write(training.progress.iteration, figures, _words(figures, bool(audit and audit.alarms)))
+                log.write(training.progress.iteration, figures, _words(figures, bool(training.rewards.alarms)))
                 for alarm in training.rewards.new_alarms:
                     log.say(f"[bold red]alarm[/]: {alarm.words}")
                 training.save_if_due()
@@ -75,37 +68,18 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
 
 
 class PolicyTraining:
-    """The workers of a run and what happens in an iteration: roll, score, combine, learn, evaluate."""
+    """What happens in an iteration of a run: roll out, compute rewards, update, evaluate."""
 
-    def __init__(self, cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any = None) -> None:
+    def __init__(self, cfg: ExperimentConfig, workers: PolicyWorkers, out: Path) -> None:
         self.cfg = cfg
         self.out = out
+        self.workers = workers
+        self.rewards = workers.rewards
+        self.actor = workers.actor
         self.progress = Progress()
         self.checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
-        self.off_policy = cfg.algorithm.off_policy
-        self.rollout_steps = cfg.algorithm.rollout_steps
-        self.rewards = PolicyRewards(cfg, cluster, out)
-        self.envs = cluster.launch("env", _env_maker(cfg, self.rewards), name="EnvGroup")
-        spaces = self.envs[0].submit("spaces").result()
-        threads = cfg.actor.threads or (threads_of_a_large_network() if cfg.actor.model.kind == "cnn" else 1)
-        self.actor = cluster.launch(
-            "actor", lambda seat: ActorWorker(cfg, *spaces, threads=threads), name="ActorGroup", count=1
-        )[0]
-        policies = cluster.launch(
-            "rollout",
-            lambda seat: RolloutWorker(make_policy_network(cfg, *spaces), spaces[1], seed=_seed(cfg, 1, seat)),
-            name="RolloutGroup",
-            count=len(self.envs),
-        )
-        classifier = self.rewards.classifier
-        self.lanes = Lanes(self.envs, policies, None if classifier is None else classifier.workers)
-        self.evaluation = Evaluation(cfg.env.eval, seed=cfg.seed + 10_000)
-        self.judged_policy = make_policy_network(cfg, *spaces)
         self._afresh = True
         self._best: float | None = None  # evaluation that reward_models/best was saved at
-        self.rewards.bind(cluster, self.actor, spaces, expert_data)
-        if cfg.algorithm.name == "sac" and cfg.algorithm.sac.demo_path is not None:
-            self.actor.submit("load_demonstrations").result()
 
     def iterate(self) -> dict[str, float]:
         """One round; the figures to log."""
@@ -114,31 +88,32 @@ class PolicyTraining:
         with clock("sync"):
             self.actor.submit("set_progress", progress.env_steps, self._total_env_steps()).result()
             weights = self.actor.submit("policy_weights").result()
-            self.lanes.policies.setup("load_policy", weights)
-        at_random = self.off_policy is not None and progress.env_steps < self.off_policy.learning_starts
+            self.workers.lanes.policies.setup("load_policy", weights)
+        off_policy = cfg.algorithm.off_policy
+        at_random = off_policy is not None and progress.env_steps < off_policy.learning_starts
         with clock("rollout"):
-            rollout = self.lanes.roll(progress.iteration, self.rollout_steps, afresh=self._afresh, at_random=at_random)
+            rollout = self.workers.lanes.roll(
+                progress.iteration, cfg.algorithm.rollout_steps, afresh=self._afresh, at_random=at_random
+            )
         self._afresh = False
         if rollout.afresh:
             self.rewards.begin_episodes()
             self.actor.submit("begin_episodes").result()
         progress.iteration += 1
         with clock("reward"):
-            batch, figures = self.rewards.of(rollout, progress.iteration)
+            batch, figures = self.rewards.compute_rewards(rollout, progress.iteration)
         figures |= _episode_figures(rollout.episodes)
         progress.env_steps += batch.numel()
         with clock("learn"):
-            updates = self.actor.submit("learn", batch, progress.env_steps).result()
+            due = self.actor.submit("add", batch, progress.env_steps, self.rewards.stored_frames(rollout)).result()
+            updates = self.actor.submit("update", due).result()
         figures |= {f"train/{name}": value for name, value in updates.items()}
         progress.updates = int(figures.get("train/updates", progress.updates))
-        if self.rewards.cotrains_frames:
-            with clock("cotrain"):
-                self.rewards.cotrain_frames(rollout, progress.iteration)
         self._heed_alarms()
         figures |= self._evaluated(clock) if self._due(cfg.runner.val_check_interval) else {}
         self._stop_early(figures)
         timings = {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
-        if self.rewards.classifier is not None:
+        if rollout.frames is not None:
             timings["time/compute_model_rewards"] = rollout.waited
             timings["time/rollout"] -= rollout.waited
         return {"env_steps": progress.env_steps, **figures, **timings}
@@ -202,13 +177,13 @@ class PolicyTraining:
         except (ConfigError, DataError) as error:
             raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:
-            self.envs.setup("set_scoring", self.rewards.scoring)
+            self.workers.envs.setup("request_frames", self.rewards.frame_request)
         forget_after(self.out, self.progress.iteration)  # last: a run that cannot go on keeps its history
         return True
 
     def close(self) -> None:
         """Wait for files that workers still write."""
-        self.envs.call("close").result()
+        self.workers.envs.call("close").result()
         self.rewards.close()
 
     def _heed_alarms(self) -> None:
@@ -218,12 +193,13 @@ class PolicyTraining:
             self.progress.stopped = f"the audit raised an alarm. {alarms[0].words}"
         if alarms and wanted == "terminal" and not self.rewards.terminal_only:
             self.rewards.go_terminal()
-            self.envs.setup("set_scoring", self.rewards.scoring)
+            self.workers.envs.setup("request_frames", self.rewards.frame_request)
 
     def _evaluated(self, clock: "Clock") -> dict[str, float]:
         with clock("evaluate"):
-            self.judged_policy.load_state_dict(self.actor.submit("policy_weights").result())
-            figures = self.evaluation.run(self.judged_policy)
+            policy = self.workers.evaluated_policy
+            policy.load_state_dict(self.actor.submit("policy_weights").result())
+            figures = self.workers.evaluation.run(policy)
         reached = figures.get("success_at_end", figures["return"])
         if self._best is None or reached > self._best:
             self._best = reached
@@ -242,24 +218,8 @@ class PolicyTraining:
         return self.progress.iteration % interval == 0 or self.finished
 
     def _total_env_steps(self) -> int:
-        budget = self.cfg.runner.max_epochs * self.rollout_steps * self.cfg.env.train.num_envs
+        budget = self.cfg.runner.max_epochs * self.cfg.algorithm.rollout_steps * self.cfg.env.train.num_envs
         return min(budget, self.cfg.runner.max_env_steps or budget)
-
-
-def _env_maker(cfg: ExperimentConfig, rewards: PolicyRewards) -> Callable[[Seat], EnvWorker]:
-    collection = cfg.data.collection if cfg.data.collection.enabled else None
-    scoring, keep_next = rewards.scoring, rewards.off_policy or rewards.needs_next_observations
-
-    def make(seat: Seat) -> EnvWorker:
-        return EnvWorker(
-            _share(cfg.env.train, seat),
-            seed=_seed(cfg, 0, seat),
-            scoring=scoring,
-            collection=collection,
-            keep_next=keep_next,
-        )
-
-    return make
 
 
 def _episode_figures(episodes: Episodes) -> dict[str, float]:
@@ -287,20 +247,6 @@ class Clock:
         self.seconds[name] = time.perf_counter() - start
 
 
-def _seed(cfg: ExperimentConfig, stream: int, seat: Seat) -> int:
-    """A policy must not know the scene by its dice, so that each worker has a stream of its own."""
-    return int(np.random.SeedSequence([cfg.seed, stream, seat.index]).generate_state(1)[0])
-
-
-def _share(env: EnvConfig, seat: Seat) -> EnvConfig:
-    if env.num_envs < seat.count:
-        raise ConfigError(
-            f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={seat.count}"
-        )
-    first, last = (env.num_envs * edge // seat.count for edge in (seat.index, seat.index + 1))
-    return replace(env, num_envs=last - first)
-
-
 def _words(figures: Mapping[str, float], alarmed: bool) -> str:
     parts = [f"{figures['env_steps']:,} steps"]
     for name, word in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
@@ -314,15 +260,16 @@ def _words(figures: Mapping[str, float], alarmed: bool) -> str:
 
 
 def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
-    facts, audit = training.rewards.facts, training.rewards.audit
+    rewards = training.rewards
+    audited = [rewards.facts[name].metrics for name in rewards.audits]
     return write_policy_report(
         out / "report.html",
         title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
         history=read_history(out / HISTORY) if (out / HISTORY).exists() else [],
-        alarms=[] if audit is None else audit.alarms,
-        max_fpr=cfg.reward.audit.max_fpr if audit is not None else None,
-        disputed=out / "audit" if audit is not None else None,
-        figures=TrustFigures.from_json(facts.metrics) if facts is not None and facts.metrics else None,
+        alarms=rewards.alarms,
+        max_fpr=cfg.reward.audit.max_fpr if audited else None,
+        disputed=out / "audit" if audited else None,
+        figures=TrustFigures.from_json(audited[0]) if audited and audited[0] else None,
         facts={
             "algorithm": cfg.algorithm.name,
             "environments": str(cfg.env.train.num_envs),

@@ -5,7 +5,7 @@ from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_
 from rewardlab.rewards.classifier import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter
 from rewardlab.rewards.loading import create_reward_model, load_reward_model, load_success_classifier
-from rewardlab.rewards.manager import RewardManager, combine_rewards, map_probability
+from rewardlab.rewards.manager import RewardManager, compute_reward
 from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.rewards.zoo.adversarial import GAILRewardModel, GuidedCostRewardModel
 from rewardlab.rewards.zoo.experts import expert_trajectories, expert_transitions
@@ -42,14 +42,13 @@ __all__ = [
     "SuccessClassifier",
     "TREXRewardModel",
     "collect_noise_rollouts",
-    "combine_rewards",
+    "compute_reward",
     "create_reward_model",
     "expert_trajectories",
     "expert_transitions",
     "in_order",
     "load_reward_model",
     "load_success_classifier",
-    "map_probability",
     "register_reward_model",
     "with_rewards",
 ]

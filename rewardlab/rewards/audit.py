@@ -130,6 +130,10 @@ class Audit:
             self._disputed.add(iteration, scores, verdict, truth, frames)
         return AuditResult(figures, self._raise_alarms(iteration))
 
+    def set_model(self, threshold: float, reference: ScoreHistogram | None) -> None:
+        """The classifier has changed, and its threshold and the scores of its held-out frames with it."""
+        self.threshold, self.reference = threshold, reference
+
     def restart(self) -> None:
         """Forget the iterations so far, since other frames are scored from here on (another `reward_mode`)."""
         self._history.clear()

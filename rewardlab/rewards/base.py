@@ -1,25 +1,26 @@
 """What every reward model can do, and the registry of their names.
 
 A reward model is a network with its objective and its data. It is not an `nn.Module`: `train()` fits it. It knows
-nothing of the learner: `manager.py` (for classifiers) and `transition_rewards.py` (for the rest) turn its estimates
-into the reward the learner sees.
+nothing of the learner: `manager.py` turns its estimates into the reward that the learner maximises.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from gymnasium import Space
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
+from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.weights import check_weights
 from rewardlab.registry import Registry
 from rewardlab.rewards.checkpoint import read_checkpoint, write_checkpoint
 
+LooksAt: TypeAlias = Literal["frames", "transitions", "episodes"]
 Transitions: TypeAlias = TensorDictBase | Sequence[Mapping[str, Any]]
 T = TypeVar("T", bound=Transitions)
 M = TypeVar("M", bound="type[BaseRewardModel]")
@@ -44,7 +45,10 @@ class BaseRewardModel(ABC):
     model_type: ClassVar[str] = ""  # the name it is registered by
     tb_logger: ScalarLogger | None = None
     clear_buffer_per_iters: int = 1  # `clear_data` does its work in every n-th iteration
-    by_episode: ClassVar[bool] = False  # a step's reward depends on the steps before it: `estimate` needs time order
+    # What `estimate` must be given: frames of `image_keys`, transitions in any order, or whole episodes in time order
+    # (because a step's reward depends on the steps before it).
+    looks_at: ClassVar[LooksAt] = "transitions"
+    gives_probability: ClassVar[bool] = False  # its estimates are probabilities of success, above or below `threshold`
     begins_untrained: ClassVar[bool] = False  # its rewards mean nothing before `train`
     hindsight: ClassVar[bool] = False  # draws stored transitions with goals of its own (`HERRewardModel.sample`)
 
@@ -88,6 +92,20 @@ class BaseRewardModel(ABC):
         Does nothing for models that know what they look at, such as classifiers.
         """
         return self
+
+    def check_run(self, reward: RewardConfig, algorithm: AlgorithmConfig) -> None:  # noqa: B027 - most have no objection
+        """Raise a ConfigError if a run with these settings makes no sense with this model."""
+
+    @property
+    def learns_from_expert(self) -> bool:
+        return type(self).load_expert_data is not BaseRewardModel.load_expert_data
+
+    def score(self, data: Any) -> Tensor:
+        """What the model says of each row: the `reward` that `estimate` gives, checked for NaN."""
+        estimated = self.estimate(data)
+        if isinstance(estimated, list):
+            return checked_scores(torch.stack([torch.as_tensor(item["reward"]).reshape(()) for item in estimated]))
+        return checked_scores(estimated["reward"])
 
     def time_to_clear(self, iter: int) -> bool:
         return iter % self.clear_buffer_per_iters == 0
@@ -149,6 +167,16 @@ class BaseRewardModel(ABC):
         model = cls(**settings)
         model.tb_logger = tb_logger
         return model.to(device)
+
+
+def checked_scores(scores: Tensor) -> Tensor:
+    bad = scores.flatten().isnan().nonzero()
+    if len(bad):
+        raise DataError(
+            f"the reward model gave NaN for row {int(bad[0])} of {scores.numel()} ({len(bad)} in all): its weights "
+            "are broken; use an earlier checkpoint"
+        )
+    return scores
 
 
 REWARD_MODELS: Registry[type[BaseRewardModel]] = Registry("reward model")

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,14 @@ from rewardlab.models.inference import InferenceNetwork, success_probability
 from rewardlab.models.precision import Precision, compute_dtype
 from rewardlab.models.resnet import Norm
 from rewardlab.models.weights import check_weights, encoder_part, norm_of, read_tensor_file
-from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, register_reward_model, with_rewards
+from rewardlab.rewards.base import (
+    BaseRewardModel,
+    LooksAt,
+    ScalarLogger,
+    checked_scores,
+    register_reward_model,
+    with_rewards,
+)
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.rewards.frames import images_of, labels_of
 from rewardlab.rewards.labelled_frames import LabelledFrames
@@ -40,6 +47,9 @@ class SuccessClassifier(BaseRewardModel):
     `probabilities` is the one entry for scoring: validation, scoring of files and RL all go through it, so the same
     frame gets the same probability everywhere, whatever batch it is in.
     """
+
+    looks_at: ClassVar[LooksAt] = "frames"
+    gives_probability: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -133,6 +143,14 @@ class SuccessClassifier(BaseRewardModel):
 
     def estimate(self, data: Any) -> Any:
         return with_rewards(data, self.probabilities(data))
+
+    def score(self, data: Any) -> Tensor:
+        return checked_scores(self.probabilities(data))
+
+    def first_camera(self, data: Any) -> ImageArray:
+        """The frames [B, ...] of the first of the cameras that the model looks at."""
+        images = self.network.preprocess.select(images_of(data))[self.image_keys[0]]
+        return images.reshape(-1, *images.shape[-3:])
 
     def collect_data(self, data: Any) -> None:
         """Add frames with their `success` labels."""

@@ -3,7 +3,8 @@
     env = RewardModelWrapper(gymnasium.make("tabletop/PickCube"), "runs/model/checkpoints/best_model")
 
 Observations pass through untouched. `info["env_reward"]` keeps what the environment said, `info["reward_model/prob"]`
-the probability behind the reward; `reward_model/estimate` if the model is not a classifier.
+the probability behind the reward; `reward_model/estimate` if the model is not a classifier, `reward_model/<term>` if
+there are several models.
 """
 
 import dataclasses
@@ -23,7 +24,6 @@ from rewardlab.config.schema import RewardConfig
 from rewardlab.data.images import to_numpy
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
-from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.manager import RewardManager
 from rewardlab.rewards.step_rewards import BatchOfOne, Step, StepRewards, with_batch_axis
 
@@ -55,10 +55,11 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
         obs, env_reward, terminated, truncated, info = self.env.step(action)
         ends = np.array([terminated], bool), np.array([truncated], bool)
         step = Step(to_numpy(action)[None], with_batch_axis(obs), torch.tensor([float(env_reward)]), *ends, {})
-        reward, score, scored = self._rewards.of_step(step)
+        reward, estimates = self._rewards.of_step(step)
         info = {**info, "env_reward": float(env_reward)}
-        if scored[0]:
-            info[_score_key(self.manager)] = float(score[0])
+        for name, estimate in estimates.items():
+            if not estimate[0].isnan():
+                info[_info_key(self.manager, name)] = float(estimate[0])
         return obs, float(reward[0]), terminated, truncated, info
 
 
@@ -84,10 +85,11 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, env_reward, terminated, truncated, infos = self.env.step(actions)
         ends = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
         step = Step(to_numpy(actions), obs, torch.as_tensor(env_reward).float().cpu(), *ends, infos)
-        reward, score, scored = self._rewards.of_step(step)
-        everywhere = np.ones(self.num_envs, bool)
-        key = _score_key(self.manager)
-        infos = {**infos, "env_reward": env_reward, "_env_reward": everywhere, key: score.numpy(), f"_{key}": scored}
+        reward, estimates = self._rewards.of_step(step)
+        infos = {**infos, "env_reward": env_reward, "_env_reward": np.ones(self.num_envs, bool)}
+        for name, estimate in estimates.items():
+            key = _info_key(self.manager, name)
+            infos[key], infos[f"_{key}"] = estimate.numpy(), ~np.isnan(estimate.numpy())
         learned = reward.to(env_reward.device) if isinstance(env_reward, Tensor) else reward.numpy()
         return obs, learned, terminated, truncated, infos
 
@@ -108,5 +110,7 @@ def reward_manager(source: RewardSource, device: str | torch.device, settings: d
     return RewardManager.from_config(config_from_mapping({"reward": described}).reward, device)
 
 
-def _score_key(manager: RewardManager) -> str:
-    return "reward_model/prob" if isinstance(manager.model, SuccessClassifier) else "reward_model/estimate"
+def _info_key(manager: RewardManager, name: str) -> str:
+    if len(manager.models) > 1:
+        return f"reward_model/{name}"
+    return "reward_model/prob" if manager.models[name].gives_probability else "reward_model/estimate"

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -20,7 +21,7 @@ from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_map
 
 # Keys of a config that are not arguments of a model.
-_ELSEWHERE = ("checkpoint_path", "debug_save_dir", "weight", "cotrain")
+_ELSEWHERE = ("checkpoint_path", "debug_save_dir", "weight", "cotrain", "name", "ends_episode")
 # Keys that change neither weights nor scores: a run may set them as it likes.
 _FREE = (
     *("precision", "dropout", "freeze_encoder"),
@@ -134,45 +135,36 @@ def load_success_classifier(path: str | Path) -> SuccessClassifier:
     return model
 
 
-class SortedModels(NamedTuple):
-    """The models of a run by what they look at."""
-
-    classifier: RewardModelConfig | None = None  # looks at frames, and must have been trained
-    others: tuple[RewardModelConfig, ...] = ()  # judge transitions, and may begin untrained
-    hindsight: bool = False  # one of them draws stored transitions with goals of its own
-    by_episode: bool = False  # one of them remembers the steps of unfinished episodes
-
-
-def sort_models(config: RewardConfig) -> SortedModels:
-    """Of configs whose checkpoints are there: what kind a model is may be known from its checkpoint alone."""
-    classes = [_class_of(model) for model in config.models]
-    pairs = list(zip(config.models, classes, strict=True))
-    classifiers = [model for model, cls in pairs if issubclass(cls, SuccessClassifier)]
-    if len(classifiers) > 1:
-        raise ConfigError(f"reward.model: found {len(classifiers)} success classifiers, expected one at most")
-    if any(model.checkpoint_path is None for model in classifiers):
-        raise ConfigError(
-            "reward.model.checkpoint_path: found null, expected the path of a trained reward model, because "
-            f"'{classifiers[0].model_type}' judges pictures from the first step on (random weights are never used)"
-        )
-    if sum(cls.hindsight for cls in classes) > 1:
-        raise ConfigError("reward.model: found her more than once, expected one at most")
-    others = tuple(model for model, cls in pairs if not issubclass(cls, SuccessClassifier))
-    return SortedModels(
-        classifiers[0] if classifiers else None,
-        others,
-        hindsight=any(cls.hindsight for cls in classes),
-        by_episode=any(cls.by_episode for cls in classes),
-    )
+def named_models(config: RewardConfig) -> dict[str, RewardModelConfig]:
+    """The reward models of a run by the names of their terms: what the config calls them, else their type."""
+    named: dict[str, RewardModelConfig] = {}
+    given = [model.name for model in config.models if model.name is not None]
+    for model in config.models:
+        if model.name is not None and given.count(model.name) > 1:
+            raise ConfigError(f"reward.model.name: found '{model.name}' twice; each term needs a name of its own")
+        named[model.name or _free_name(model_class(model).model_type, {*named, *given})] = model
+    return named
 
 
-def _class_of(config: RewardModelConfig) -> type[BaseRewardModel]:
+def _free_name(model_type: str, taken: set[str]) -> str:
+    numbered = (f"{model_type}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([model_type], numbered) if name not in taken)
+
+
+def model_class(config: RewardModelConfig) -> type[BaseRewardModel]:
+    """The class of a configured model, whose checkpoint may be all that tells it."""
     chosen = None if config.model_type is None else REWARD_MODELS.find(config.model_type)
     if config.checkpoint_path is not None:
         # Weights without a description are those of other people's classifiers.
         stored = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type")
         chosen = chosen if stored is None else REWARD_MODELS[stored]
     return chosen or SuccessClassifier
+
+
+def without_expert_data(config: RewardModelConfig) -> RewardModelConfig:
+    """For a model that is only asked, and given its weights by whoever trains it."""
+    options = {key: option for key, option in config.options.items() if key != "expert_data_path"}
+    return dataclasses.replace(config, options=options)
 
 
 def _given(cfg: Any) -> dict[str, Any]:

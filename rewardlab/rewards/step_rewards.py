@@ -15,8 +15,7 @@ from rewardlab.data.episodes import Array
 from rewardlab.data.images import to_numpy
 from rewardlab.envs.frames import Bools, CameraFrames, Infos, autoreset_mode, check_autoreset, final_rows
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.rewards.classifier import SuccessClassifier
-from rewardlab.rewards.manager import RewardManager
+from rewardlab.rewards.manager import ESTIMATE, RewardManager, RewardTerm, compute_reward, place_estimates
 
 _ADVICE = ". The reward model looks at this camera; render_mode='rgb_array' lets an environment draw a single one"
 
@@ -35,34 +34,35 @@ class Step(NamedTuple):
 class StepRewards:
     """Keeps track of episodes, so that every frame is scored once, as the frame of the step that led to it.
 
-    What belongs to no step of an episode (the reset step of NEXT_STEP, steps after an end of DISABLED) is not scored:
-    the model's reward is 0 there, as it is before the end of an episode in terminal mode.
+    Models are not asked about steps that belong to no episode: the reset step of NEXT_STEP, steps after an end of
+    DISABLED.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], manager: RewardManager) -> None:
         self.manager = manager
         self.autoreset = autoreset_mode(env)
         self._running = np.zeros(env.num_envs, bool)
-        self._inputs: _Frames | _Transitions
-        if isinstance(manager.model, SuccessClassifier):
-            self._inputs = _Frames(env, manager.model)
-        elif manager.model.by_episode:
-            raise ConfigError(
-                f"reward model '{manager.model.model_type}' judges whole episodes, and a wrapper sees single steps; "
-                "use it with `rewardlab run`"
-            )
-        else:
-            # With other modes the manager adds the environment's reward, which must not come in twice.
-            shown = manager.config.combine_mode == "replace"
-            self._inputs = _Transitions(self.autoreset, with_env_reward=shown)
+        self._before = TensorDict()
+        self._cameras: dict[str, CameraFrames] = {}
+        for name, model in manager.models.items():
+            if model.looks_at == "frames":
+                size = model.image_size[1:]  # type: ignore[attr-defined]
+                self._cameras[name] = CameraFrames(env, model.image_keys, size, advice=_ADVICE)  # type: ignore[attr-defined]
+                self._cameras[name].check()
+            elif model.looks_at == "episodes":
+                raise ConfigError(
+                    f"reward model '{model.model_type}' judges whole episodes, and a wrapper sees single steps; use it "
+                    "with `rewardlab run`"
+                )
+        self._sees_transitions = len(self._cameras) < len(manager.models)
 
     def begin(self, obs: Any, mask: Bools | None = None) -> None:
         """Episodes begin, everywhere or where `mask` says, with the batch `obs`."""
         self._running = np.ones_like(self._running) if mask is None else self._running | to_numpy(mask).astype(bool)
-        self._inputs.begin(obs)
+        self._remember(obs)
 
-    def of_step(self, step: Step) -> tuple[Tensor, Tensor, Bools]:
-        """The reward of each environment, the model's score (NaN where it was not asked), and where it was asked."""
+    def of_step(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
+        """The reward of each environment, and the estimate of each term; NaN where its model was not asked."""
         check_autoreset(self.autoreset, step.infos)
         running = self._running
         ended = (step.terminated | step.truncated) & running
@@ -71,61 +71,48 @@ class StepRewards:
             AutoresetMode.NEXT_STEP: ~ended,
             AutoresetMode.DISABLED: running & ~ended,
         }[self.autoreset]
-        scored = running if self.manager.config.reward_mode == "per_step" else ended
-        score = torch.full_like(step.env_reward, torch.nan)
-        model_reward = torch.zeros_like(step.env_reward)
-        if scored.any():
-            found = self.manager.score(self._inputs.of(step, scored, ended)).flatten().float().cpu()
-            rows = torch.from_numpy(scored)
-            score[rows], model_reward[rows] = found, self.manager.reward_of(found)
-        self._inputs.begin(step.obs)
-        return self.manager.combine(step.env_reward, model_reward), score, scored
+        columns = {
+            "env_reward": step.env_reward,
+            "terminated": torch.from_numpy(step.terminated & running),
+            "truncated": torch.from_numpy(step.truncated & running),
+        }
+        batch = TensorDict(columns, batch_size=[len(running)])
+        if self._sees_transitions:
+            batch["observation"], batch["next_observation"] = self._before, self._arrival(step, ended)
+            batch["action"] = torch.as_tensor(step.action)
+        estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in self.manager.terms}
+        batch[ESTIMATE] = estimates
+        self._remember(step.obs)
+        return compute_reward(self.manager.rule, batch), estimates
 
+    def _estimate(self, term: RewardTerm, step: Step, batch: TensorDict, running: Bools, ended: Bools) -> Tensor:
+        asked = ended if term.asked == "last_step" else running
+        rows = torch.from_numpy(asked)
+        if not asked.any():
+            found = torch.zeros(0)
+        elif term.looks_at == "frames":
+            found = self.manager.score(term.name, self._frames(self._cameras[term.name], step, asked, ended))
+        else:
+            found = self.manager.estimate(batch[rows], [term.name])[term.name]
+        return place_estimates(found, rows)
 
-class _Frames:
-    """Success classifiers look at the frame that followed the action."""
+    def _frames(self, cameras: CameraFrames, step: Step, asked: Bools, ended: Bools) -> dict[str, Any]:
+        if asked.all():
+            return {"images": cameras.following(step.obs, step.infos, ended)}
+        if self.autoreset == AutoresetMode.SAME_STEP:  # not all of them: only those that ended
+            return {"images": cameras.final(step.infos, np.flatnonzero(asked))}
+        return {"images": cameras.now(step.obs, np.flatnonzero(asked))}
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], model: SuccessClassifier) -> None:
-        self._frames = CameraFrames(env, model.image_keys, model.image_size[1:], advice=_ADVICE)
-        self._frames.check()
+    def _remember(self, obs: Any) -> None:
+        if self._sees_transitions:
+            self._before = _observation(obs)
 
-    def begin(self, obs: Any) -> None:
-        """The frame before an action tells nothing about it."""
-
-    def of(self, step: Step, scored: Bools, ended: Bools) -> Any:
-        if scored.all():
-            return self._frames.following(step.obs, step.infos, ended)
-        if self._frames.autoreset == AutoresetMode.SAME_STEP:  # not all of them: only those that ended
-            return self._frames.final(step.infos, np.flatnonzero(scored))
-        return self._frames.now(step.obs, np.flatnonzero(scored))
-
-
-class _Transitions:
-    """Other reward models look at whole transitions."""
-
-    def __init__(self, autoreset: AutoresetMode, *, with_env_reward: bool) -> None:
-        self._autoreset = autoreset
-        self._with_env_reward = with_env_reward
-        self._before = TensorDict()
-
-    def begin(self, obs: Any) -> None:
-        self._before = _observation(obs)
-
-    def of(self, step: Step, scored: Bools, ended: Bools) -> TensorDict:
+    def _arrival(self, step: Step, ended: Bools) -> TensorDict:
         arrival = _observation(step.obs)
-        if self._autoreset == AutoresetMode.SAME_STEP and ended.any():
+        if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
             rows = np.flatnonzero(ended)
             arrival[torch.from_numpy(rows)] = _observation(final_rows(step.infos["final_obs"], rows))
-        columns = {
-            "observation": self._before,
-            "next_observation": arrival,
-            "action": torch.as_tensor(step.action),
-            "terminated": torch.from_numpy(step.terminated),
-            "truncated": torch.from_numpy(step.truncated),
-        }
-        if self._with_env_reward:
-            columns["reward"] = step.env_reward
-        return TensorDict(columns, batch_size=[len(ended)])[torch.from_numpy(scored)]
+        return arrival
 
 
 def _observation(obs: Any) -> TensorDict:

@@ -30,12 +30,11 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """Which frames a reward model wants to see."""
+class FrameRequest:
+    """Which frames reward models look at."""
 
     cameras: tuple[str, ...]
-    terminal: bool  # only the last of each episode; others are not even drawn
-    keep: bool = False  # also in the rollout, for a model that learns from them or scores them again
+    terminal: bool = False  # only the last of each episode; others are not even drawn
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,13 @@ class EnvWorker:
         config: EnvConfig,
         *,
         seed: int,
-        scoring: Scoring | None = None,
+        frames: FrameRequest | None = None,
         collection: CollectionConfig | None = None,
         keep_next: bool = False,
     ) -> None:
         self.config = config
         self.seed = seed
-        self.scoring = scoring
+        self.request = frames
         self.keep_next = keep_next
         self.env = make_vec_env(config)
         if collection is not None:
@@ -83,8 +82,9 @@ class EnvWorker:
         """Of a single environment: observations, actions."""
         return self.env.single_observation_space, self.env.single_action_space
 
-    def set_scoring(self, scoring: Scoring | None) -> None:
-        self.scoring = scoring
+    def request_frames(self, request: FrameRequest | None) -> None:
+        """Show other frames from now on."""
+        self.request = request
         self._frames = self._camera_frames()
 
     def begin(self, iteration: int, attempt: int = 0) -> Arrival:
@@ -117,7 +117,7 @@ class EnvWorker:
         if self.keep_next:
             after = self._arrival.observation
             row["next_observation"] = after if final is None else replace_rows(after, ended, final)
-        self._look(obs, infos, done, row)
+        self._look(obs, infos, done)
         self._steps.append(row)
         self._count(row, ended)
         return self._arrival
@@ -138,11 +138,11 @@ class EnvWorker:
 
     def fetch_frames(self) -> Images:
         """The frames to be scored since the last call, step by step and environment by environment: [m, H, W, 3]."""
-        assert self.scoring is not None
+        assert self.request is not None
         parts, self._to_score = self._to_score, []
         height, width = self.config.frame_size
         nothing = np.zeros((0, height, width, 3), np.uint8)
-        return {camera: np.concatenate([nothing, *(part[camera] for part in parts)]) for camera in self.scoring.cameras}
+        return {camera: np.concatenate([nothing, *(part[camera] for part in parts)]) for camera in self.request.cameras}
 
     def fetch_episodes(self) -> Episodes:
         """The episodes that ended since the last call."""
@@ -159,17 +159,13 @@ class EnvWorker:
         """Wait until collected episodes are on disk."""
         self.env.close()
 
-    def _look(self, obs: Any, infos: Any, done: Array, row: dict[str, Any]) -> None:
-        if self._frames is None or self.scoring is None:
+    def _look(self, obs: Any, infos: Any, done: Array) -> None:
+        if self._frames is None or self.request is None:
             return
-        if self.scoring.terminal:
-            if done.any():
-                self._to_score.append(self._frames.final(infos, np.flatnonzero(done)))
-            return
-        frames = self._frames.following(obs, infos, done)
-        self._to_score.append(frames)
-        if self.scoring.keep:
-            row["frames"] = frames
+        if not self.request.terminal:
+            self._to_score.append(self._frames.following(obs, infos, done))
+        elif done.any():
+            self._to_score.append(self._frames.final(infos, np.flatnonzero(done)))
 
     def _count(self, row: dict[str, Any], ended: Array) -> None:
         self._return += row["env_reward"]
@@ -182,10 +178,10 @@ class EnvWorker:
             self._return[ended], self._length[ended], self._once[ended] = 0, 0, False
 
     def _camera_frames(self) -> CameraFrames | None:
-        if self.scoring is None:
+        if self.request is None:
             return None
         frames = CameraFrames(
-            self.env, self.scoring.cameras, self.config.frame_size, advice=". The reward model looks at it"
+            self.env, self.request.cameras, self.config.frame_size, advice=". The reward model looks at it"
         )
         frames.check()
         return frames

@@ -129,12 +129,6 @@ class Group:
         """Call a method of every worker with the same arguments."""
         return Futures([worker.submit(method, *args, retry=retry, **kwargs) for worker in self])
 
-    def scatter(self, method: str, parts: Sequence[Any], *, retry: bool = False) -> Futures[Any]:
-        """Call a method of the first worker with the first part, of the second with the second, and so on."""
-        if len(parts) > len(self):
-            raise ValueError(f"{len(parts)} parts for the {len(self)} workers of {self.name}")
-        return Futures([worker.submit(method, part, retry=retry) for worker, part in zip(self, parts, strict=False)])
-
     def setup(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every worker, now and again whenever one is restarted; waits for the results.
 

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rewardlab.data.frame_store import FrameStore
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.errors import DataError
 from rewardlab.types import Batch
@@ -73,14 +74,14 @@ def test_what_was_added_is_copied() -> None:
     assert numbers(buffer) == [0, 1, 2]
 
 
-def test_relabelling_changes_rewards_and_nothing_else() -> None:
+def test_relabelling_changes_the_given_columns_and_nothing_else() -> None:
     buffer = ReplayBuffer(20)
     buffer.add(transitions(0, 17))
     sizes: list[int] = []
 
-    def negative(rows: Batch) -> Tensor:
+    def negative(rows: Batch) -> Batch:
         sizes.append(len(rows))
-        return -rows["observation", "state"].squeeze(-1)
+        return TensorDict({"reward": -rows["observation", "state"].squeeze(-1)}, batch_size=rows.batch_size)
 
     buffer.relabel(negative, chunk=5)
     rows = buffer.state_dict()["rows"]
@@ -89,19 +90,57 @@ def test_relabelling_changes_rewards_and_nothing_else() -> None:
     assert torch.equal(rows["env_reward"], torch.arange(17.0))
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (lambda rows: rows["observation", "state"], r"shape \[8, 1\]; expected \[8\]"),
-        (lambda rows: rows["reward"].where(rows["reward"] != 6, torch.nan), "row 6 is not finite"),
-    ],
-)
-def test_relabelling_with_nonsense_changes_nothing(function: Any, words: str) -> None:
+@pytest.mark.parametrize("broken", ["another column", "an error", "fewer rows"])
+def test_relabelling_with_nonsense_changes_nothing(broken: str) -> None:
     buffer = ReplayBuffer(8)
     buffer.add(transitions(0, 8))
-    with pytest.raises(DataError, match=words):
+
+    def function(rows: Batch) -> Batch:
+        if broken == "an error" and rows["action"][0] == 4:
+            raise DataError("the model is broken")
+        name = "rewrd" if broken == "another column" else "reward"
+        rows = rows[1:] if broken == "fewer rows" else rows
+        return TensorDict({name: -rows["reward"]}, batch_size=rows.batch_size)
+
+    with pytest.raises(DataError):
         buffer.relabel(function, chunk=4)
     assert torch.equal(buffer.state_dict()["rows"]["reward"], torch.arange(8.0))
+
+
+def with_frames(store: FrameStore, first: int, count: int) -> Batch:
+    """Every other row has a frame, which shows the number of its row."""
+    rows = transitions(first, count)
+    has_frame = rows["action"] % 2 == 0
+    pictures = rows["action"][has_frame].to(torch.uint8)[:, None, None, None].repeat(1, 2, 2, 3)
+    return rows.set("frame", store.add({"hand": pictures}, has_frame))
+
+
+def shown(buffer: ReplayBuffer) -> None:
+    """Each row that should have a frame has its own."""
+    drawn = buffer.sample(200, dice())
+    slots = drawn["frame"]
+    assert torch.equal(slots >= 0, drawn["action"] % 2 == 0)
+    pictures = buffer.frames[slots[slots >= 0]]["hand"]
+    assert torch.equal(pictures[:, 1, 1, 2].long(), drawn["action"][slots >= 0])
+
+
+def test_frames_leave_the_store_with_their_rows() -> None:
+    buffer = ReplayBuffer(10)
+    first = 0
+    for count in (4, 4, 4, 1, 7, 10, 25, 3):
+        buffer.add(with_frames(buffer.frames, first, count))
+        first += count
+        shown(buffer)
+        assert len(buffer.frames) == len([n for n in range(max(0, first - 10), first) if n % 2 == 0])
+    restored = ReplayBuffer(10)
+    restored.load_state_dict(buffer.state_dict())
+    shown(restored)
+    assert len(restored.frames) == len(buffer.frames)
+
+
+def test_a_frame_for_each_row_that_says_so() -> None:
+    with pytest.raises(DataError, match=r"found \{'hand': 3\} frames for 2 transitions"):
+        FrameStore().add({"hand": torch.zeros(3, 2, 2, 3)}, torch.tensor([True, False, True]))
 
 
 @pytest.mark.parametrize("added", [0, 6, 14])
@@ -137,8 +176,13 @@ def test_a_mixed_batch_has_its_share_of_demonstrations() -> None:
     replay, demos = ReplayBuffer(100), ReplayBuffer(100)
     replay.add(transitions(0, 20, success=torch.zeros(20, dtype=torch.bool)))
     demos.add(transitions(50, 5))
-    mixed = mixed_sample(replay, demos, 40, 0.25, dice())
+    generator = dice()
+
+    def sample(buffer: ReplayBuffer, count: int) -> Batch:
+        return buffer.sample(count, generator)
+
+    mixed = mixed_sample(replay, demos, 40, 0.25, sample)
     assert len(mixed) == 40
     assert int((mixed["action"] >= 50).sum()) == 10
     assert "success" not in mixed.keys()  # noqa: SIM118 - a column of one buffer only
-    assert int((mixed_sample(replay, None, 40, 0.5, dice())["action"] >= 50).sum()) == 0
+    assert int((mixed_sample(replay, None, 40, 0.5, sample)["action"] >= 50).sum()) == 0

@@ -27,7 +27,7 @@ from rewardlab.rl import SAC
 from rewardlab.training.run_log import RunLog
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
-from rewardlab.workers.lanes import Lanes, Rollout
+from rewardlab.workers.rollout import Lanes, Rollout
 
 SMALL = [
     "env.train.num_envs=8",
@@ -128,13 +128,13 @@ def test_the_reward_of_a_second_stage_is_the_models_alone(
     unbroken: Path, model: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    learn = train_policy.ActorWorker.learn
+    add = ActorWorker.add
 
-    def watched(self: Any, rollout: Any, env_steps: int) -> dict[str, float]:
+    def watched(self: Any, rollout: Any, *more: Any) -> int:
         seen.append(rollout)
-        return learn(self, rollout, env_steps)
+        return add(self, rollout, *more)
 
-    monkeypatch.setattr(train_policy.ActorWorker, "learn", watched)
+    monkeypatch.setattr(ActorWorker, "add", watched)
     resume = f"runner.resume_dir={unbroken / 'checkpoints' / 'global_step_4'}"
     more = (f"reward.reward_mode={mode}", "reward.reward_type=continuous", "reward.reward_weight=10")
     last = train(tmp_path / "stage", *learned(model, *more), resume, "runner.max_epochs=6")
@@ -184,18 +184,15 @@ def test_off_policy_a_changed_model_scores_stored_transitions_again(
     overrides += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.05"]
     overrides += ["runner.max_epochs=2", "algorithm.sac.replay_size=100", f"reward.relabel={relabel}"]
     last = train(tmp_path / "cotrained", *overrides)
-    replay = actors[0].replay
-    assert replay is not None
-    rows = replay.sample(30, torch.Generator().manual_seed(0))
+    rows = actors[0].sample()
+    frames = actors[0].frames[rows["frame"]]
     latest = load_reward_model(model)
-    before = latest.probabilities(rows["frames"])
-    latest.load_state_dict(load_state(last)[0]["rewards"]["classifier"])
-    after = latest.probabilities(rows["frames"])
+    before = latest.probabilities(frames)
+    latest.load_state_dict(load_state(last)[0]["rewards"]["models"]["binary_classifier"]["model"]["weights"])
+    after = latest.probabilities(frames)
     assert not torch.equal(before, after)
-    if relabel == "changed":
-        torch.testing.assert_close(rows["reward"], after)
-    else:
-        torch.testing.assert_close(actors[0]._rewards(rows), after)
+    torch.testing.assert_close(rows["reward"], after)
+    assert (rows["model_version", "binary_classifier"] == 2).all()
     assert not torch.equal(rows["env_reward"], rows["reward"])
 
 

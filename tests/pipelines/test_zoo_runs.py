@@ -19,9 +19,10 @@ from rewardlab.errors import ConfigError
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BaseRewardModel, load_reward_model, register_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.transition_rewards import TransitionRewards
+from rewardlab.rewards.trainer import RewardTrainer
 from rewardlab.training.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
+from rewardlab.workers.env import EnvWorker
 from rewardlab.workers.ray_actor import RayWorker
 
 CARTPOLE = [name for name in config_names() if name.startswith("zoo/cartpole_") and name.count("_") > 1]
@@ -125,13 +126,13 @@ def test_models_whose_process_is_killed_go_on_as_if_it_had_lived(
     change, killed = RayWorker.change, []
 
     def murderous(self: RayWorker, method: str, *args: Any) -> Any:
-        if method == "update_and_judge" and args[1] in (2, 4) and args[1] not in killed:
+        if method == "update" and args[1] in (2, 4) and args[1] not in killed:
             killed.append(args[1])
             os.kill(ray.get(self.actor.pid.remote()), signal.SIGKILL)
         return change(self, method, *args)
 
     monkeypatch.setattr(RayWorker, "change", murderous)
-    with pytest.warns(RuntimeWarning, match=r"TransitionRewards\[0\] died"):
+    with pytest.warns(RuntimeWarning, match=r"RewardTrainer\[0\] died"):
         train("zoo/cartpole_dqn_gail", tmp_path / "broken", *plan, "cluster.backend=ray", expert=episodes)
     assert killed == [2, 4]
     assert history(tmp_path / "broken") == history(tmp_path / "unbroken")
@@ -150,7 +151,7 @@ def test_random_warm_up_reaches_the_model(tmp_path: Path) -> None:
 def test_collected_data_is_cleared_by_iterations_of_the_loop(tmp_path: Path) -> None:
     train("zoo/cartpole_ppo_rnd", tmp_path / "run", "reward.model.options.clear_buffer_per_iters=2")
     (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
-    data = load_state(checkpoint)[0]["rewards"]["transitions"]["rnd"]["data"]
+    data = load_state(checkpoint)[0]["rewards"]["models"]["rnd"]["model"]["data"]
     assert len(next(iter(data.values()))) == 8 * 4  # of the third iteration alone
 
 
@@ -178,19 +179,19 @@ def test_two_models_of_one_type_report_their_own_losses(tmp_path: Path) -> None:
 
 def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -> None:
     cfg = load_config("zoo/cartpole_dqn_rnd", [*SMALL, "reward.model.options.intrinsic_reward_type=assign"])
-    env = train_policy.EnvWorker(cfg.env.train, seed=0, keep_next=True)
-    actor, judge = ActorWorker(cfg, *env.spaces()), TransitionRewards.from_config(cfg.reward, *env.spaces())
+    env = EnvWorker(cfg.env.train, seed=0, keep_next=True)
+    actor, judge = ActorWorker(cfg, *env.spaces()), RewardTrainer.from_config(cfg.reward, cfg.algorithm, env.spaces())
     env.begin(0)
     for _ in range(8):
         env.step(np.zeros(4, np.int64))
     rollout = env.fetch().update({"action": torch.zeros(8, 4, dtype=torch.int64)})
-    rollout = rollout.update({"reward": torch.zeros(8, 4), "model_reward": torch.zeros(8, 4)})
-    actor.learn(rollout, env_steps=0)
+    rollout = rollout.update({"reward": torch.zeros(8, 4)})
+    actor.add(rollout, env_steps=0)
     for _ in range(2):
         judge.update(rollout, 1)
-        actor.load_transition_rewards(judge.state_dict())
-        batch = actor._sample()
-        assert torch.allclose(batch["reward"], judge.estimate(batch))
+        actor.set_rewards(judge.manager.rule, judge.state_dict())
+        batch = actor.sample()
+        assert torch.allclose(batch["reward"], judge.manager.estimate(batch)["rnd"])
         assert batch["reward"].std() > 0
     assert not batch["env_reward"].eq(batch["reward"]).any()
 
@@ -240,17 +241,17 @@ def test_a_model_in_the_form_of_the_document_trains_with_the_policy(
 def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str, episodes: Path) -> None:
     options = [f"reward.model.options.expert_data_path={episodes}"] if name == "pwil" else []
     cfg = load_config(f"zoo/cartpole_ppo_{name}", [*options])
-    env = train_policy.EnvWorker(cfg.env.train, seed=0, keep_next=True)
-    rewards = TransitionRewards.from_config(cfg.reward, *env.spaces())
+    env = EnvWorker(cfg.env.train, seed=0, keep_next=True)
+    rewards = RewardTrainer.from_config(cfg.reward, cfg.algorithm, env.spaces())
     env.begin(0)
     rng = np.random.default_rng(0)
     actions = rng.integers(0, 2, (60, 8))
     for action in actions:
         env.step(action)
     steps: TensorDict = env.fetch().update({"action": torch.from_numpy(actions)})
-    whole = rewards.judge(steps).fixed
+    whole = rewards.judge(steps).estimates[name]
     rewards.begin()
-    pieces = torch.cat([rewards.judge(steps[start : start + 7]).fixed for start in range(0, 60, 7)])
+    pieces = torch.cat([rewards.judge(steps[start : start + 7]).estimates[name] for start in range(0, 60, 7)])
     assert torch.allclose(whole, pieces, rtol=1e-4)
     assert whole.std() > 0
 

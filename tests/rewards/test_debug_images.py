@@ -79,7 +79,6 @@ def test_the_manager_writes_them(by: str, tmp_path: Path, monkeypatch: pytest.Mo
     config = RewardConfig(model=RewardModelConfig(checkpoint_path=path, debug_save_dir=directory))
     manager = RewardManager.from_config(config)
     manager.compute_rewards(make_frames(6)[0])
-    assert manager.debug_images is not None
-    manager.debug_images.flush()
+    manager.debug_images["resnet_reward"].flush()
     written = names(tmp_path / "debug" / "resnet_success") + names(tmp_path / "debug" / "resnet_fail")
     assert sorted(name[:6] for name in written) == [f"{n:06d}" for n in range(6)]

@@ -1,5 +1,7 @@
 """The reward the learner sees, by hand for every mode; and which frames are scored at all."""
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,12 +9,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 from reward_toys import make_batch, make_frames, small_resnet
+from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.rewards import BaseRewardModel, ResNetRewardModel, RewardManager, combine_rewards, map_probability
+from rewardlab.rewards import BaseRewardModel, ResNetRewardModel, RewardManager, compute_reward
 from rewardlab.rewards.base import with_rewards
+from rewardlab.rewards.loading import named_models
+from rewardlab.rewards.manager import RewardRule, RewardTerm, place_estimates
 
 
 class Scripted(ResNetRewardModel):
@@ -27,12 +32,35 @@ class Scripted(ResNetRewardModel):
         return observation[..., 0, 0, 0]
 
 
+class Counter(BaseRewardModel):
+    """A model over transitions that says twice the number of each row."""
+
+    def estimate(self, data: Any) -> Any:
+        return with_rewards(data, torch.arange(len(data)) * 2.0)
+
+    def train(self) -> None: ...
+    def collect_data(self, data: Any) -> None: ...
+    def clear_data(self, iter: int) -> None: ...
+
+
+class Late(Counter):
+    looks_at = "episodes"
+
+
 def frames(*probabilities: float) -> Tensor:
     return torch.tensor(probabilities).view(-1, 1, 1, 1).expand(-1, 32, 32, 3)
 
 
 def manager(**config: Any) -> RewardManager:
     return RewardManager(Scripted(), RewardConfig(**config))
+
+
+def batch_of(env_reward: Tensor, ended: Tensor | None = None, **estimates: list[float]) -> TensorDict:
+    """A batch whose models said `estimates`; None of its steps ends an episode unless `ended` says so."""
+    ended = torch.zeros_like(env_reward, dtype=torch.bool) if ended is None else ended
+    columns = {"env_reward": env_reward, "terminated": ended & False, "truncated": ended}
+    said = {name: torch.tensor(values) for name, values in estimates.items()}
+    return TensorDict({**columns, "estimate": said}, batch_size=env_reward.shape)
 
 
 ENV = torch.tensor([1.0, 2.0, 4.0])
@@ -55,7 +83,49 @@ ENV = torch.tensor([1.0, 2.0, 4.0])
     ],
 )
 def test_every_mode_by_hand(config: dict[str, Any], expected: list[float]) -> None:
-    assert manager(**config).rewards(ENV, frames(0.125, 0.5, 0.75)).tolist() == expected
+    batch = batch_of(ENV, resnet_reward=[0.125, 0.5, 0.75])
+    assert compute_reward(manager(**config).rule, batch).tolist() == expected
+
+
+def test_terms_are_weighted_summed_and_then_combined() -> None:
+    config = RewardConfig(combine_mode="add", reward_weight=10.0, model=(RewardModelConfig(), RewardModelConfig()))
+    wanted = {"seen": RewardModelConfig(weight=2.0), "novel": RewardModelConfig(weight=0.5)}
+    rule = RewardManager({"seen": Scripted(), "novel": Counter()}, config, wanted).rule
+    batch = batch_of(ENV, seen=[0.9, 0.1, 0.9], novel=[1.0, 2.0, 3.0])
+    assert compute_reward(rule, batch).tolist() == [1 + 10 * 2.5, 2 + 10 * 1.0, 4 + 10 * 3.5]
+    assert compute_reward(RewardRule(), batch).tolist() == ENV.tolist()  # no term: the environment's own
+
+
+def test_a_step_that_a_model_was_not_asked_about_earns_nothing_from_it() -> None:
+    made = manager(fail_reward=-1.0, combine_mode="add")
+    batch = batch_of(ENV, resnet_reward=[0.9, math.nan, 0.1])
+    assert compute_reward(made.rule, batch).tolist() == [2.0, 2.0, 3.0]
+
+
+class TestTerminal:
+    ended = torch.tensor([False, True, True])
+
+    def test_only_last_steps_count(self) -> None:
+        made = manager(reward_mode="terminal", combine_mode="add", reward_weight=10.0, fail_reward=-1.0)
+        said = [math.nan, 0.9, 0.1]
+        assert compute_reward(made.rule, batch_of(ENV, self.ended, resnet_reward=said)).tolist() == [1.0, 12.0, -6.0]
+
+    def test_estimates_from_before_an_alarm_do_not_count_either(self) -> None:
+        batch = batch_of(ENV, self.ended, resnet_reward=[0.9, 0.9, 0.1])
+        per_step = manager(fail_reward=-1.0).rule
+        assert compute_reward(per_step, batch).tolist() == [1.0, 1.0, -1.0]
+        assert compute_reward(per_step.at_last_steps_only(), batch).tolist() == [0.0, 1.0, -1.0]
+
+    def test_a_whole_rollout(self) -> None:
+        ended = torch.tensor([[False, True], [True, False]])
+        column = place_estimates(torch.tensor([0.9, 0.8]), ended)
+        batch = batch_of(torch.zeros(2, 2), ended, resnet_reward=column.tolist())
+        rewards = compute_reward(manager(reward_mode="terminal").rule, batch)
+        assert rewards.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+    def test_wrong_numbers_of_estimates(self) -> None:
+        with pytest.raises(DataError, match="3 estimates for 2 steps"):
+            place_estimates(torch.rand(3), self.ended)
 
 
 def test_null_threshold_is_the_models_and_applied_once() -> None:
@@ -67,55 +137,47 @@ def test_null_threshold_is_the_models_and_applied_once() -> None:
     assert made.compute_rewards(frames(0.25, 0.75)).tolist() == [0.25, 0.75]
 
 
-class TestTerminal:
-    ended = torch.tensor([False, True, True])
+def test_a_term_says_what_its_model_needs_and_when_it_is_asked() -> None:
+    (term,) = manager(reward_mode="terminal", relabel="sample").terms
+    assert (term.looks_at, term.cameras, term.asked, term.asked_again) == (
+        "frames",
+        ("base_camera",),
+        "last_step",
+        "never",
+    )
+    again = {}
+    for relabel in ("changed", "sample"):
+        for cotrain in (True, False):
+            config = RewardConfig(relabel=relabel, cotrain=cotrain)
+            made = RewardManager({"seen": Scripted(), "novel": Counter(), "late": Late()}, config, off_policy=True)
+            again[relabel, cotrain] = [term.asked_again for term in made.terms]
+    assert again == {
+        ("changed", True): ["when_changed", "when_drawn", "never"],
+        ("changed", False): ["never", "when_drawn", "never"],
+        ("sample", True): ["when_drawn", "when_drawn", "never"],
+        ("sample", False): ["when_drawn", "when_drawn", "never"],
+    }
 
-    def test_only_final_frames_are_scored(self) -> None:
-        made = manager(reward_mode="terminal", combine_mode="add", reward_weight=10.0, fail_reward=-1.0)
-        assert made.rewards(ENV, frames(0.9, 0.1), self.ended).tolist() == [1.0, 12.0, -6.0]
-        assert made.model.scored == 2  # type: ignore[attr-defined]
 
-    def test_zero_elsewhere(self) -> None:
-        made = manager(reward_mode="terminal", fail_reward=-1.0)
-        assert made.rewards(ENV, frames(0.9, 0.1), self.ended).tolist() == [0.0, 1.0, -1.0]
-
-    def test_nothing_ended_nothing_scored(self) -> None:
-        made = manager(reward_mode="terminal", combine_mode="weighted", env_reward_weight=2.0)
-        assert made.rewards(ENV, None, torch.zeros(3, dtype=torch.bool)).tolist() == [2.0, 4.0, 8.0]
-        assert made.model.scored == 0  # type: ignore[attr-defined]
-
-    def test_a_whole_rollout(self) -> None:
-        made = manager(reward_mode="terminal")
-        ended = torch.tensor([[False, True], [True, False]])
-        rewards = made.rewards(torch.zeros(2, 2), frames(0.9, 0.8), ended)
-        assert rewards.tolist() == [[0.0, 1.0], [1.0, 0.0]]
-
-    def test_wrong_numbers_of_frames(self) -> None:
-        made = manager(reward_mode="terminal")
-        with pytest.raises(DataError, match="3 final frames for 2 episodes"):
-            made.rewards(ENV, frames(0.1, 0.2, 0.3), self.ended)
-        with pytest.raises(DataError, match="needs `ended`"):
-            made.rewards(ENV, frames(0.1))
-        with pytest.raises(DataError, match="2 frames for 3 rewards"):
-            manager().rewards(ENV, frames(0.1, 0.2))
+def test_two_terms_of_one_name_are_refused_and_unnamed_ones_are_numbered() -> None:
+    rnd = RewardModelConfig(model_type="rnd")
+    config = RewardConfig(model=(replace(rnd, name="new"), replace(rnd, name="new")))
+    with pytest.raises(ConfigError, match=r"reward.model.name: found 'new' twice"):
+        named_models(config)
+    config = RewardConfig(model=(rnd, replace(rnd, name="rnd_2"), rnd, RewardModelConfig(model_type="icm")))
+    assert list(named_models(config)) == ["rnd", "rnd_2", "rnd_3", "icm"]
 
 
 def test_unknown_modes_are_errors() -> None:
-    for key in ("reward_mode", "reward_type", "combine_mode"):
+    for key in ("reward_mode", "reward_type"):
         with pytest.raises(ValidationError):
             RewardConfig(**{key: "sometimes"})
-        config = SimpleNamespace(**{**vars(RewardConfig()), key: "sometimes"})
+        config = SimpleNamespace(**{**vars(RewardConfig()), key: "sometimes", "cotrains": lambda model: False})
+        config.models = RewardConfig().models
         with pytest.raises(ConfigError, match=f"unknown {key} 'sometimes'"):
             RewardManager(small_resnet(), config)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="Did you mean 'add'"):
-        combine_rewards(ENV, ENV, combine_mode="addd", reward_weight=1.0, env_reward_weight=1.0)
-    with pytest.raises(ConfigError, match="Choices: binary, continuous"):
-        map_probability(ENV, reward_type="", threshold=0.5, success_reward=1.0, fail_reward=0.0)
-
-
-def test_shapes_that_would_broadcast_are_refused() -> None:
-    with pytest.raises(DataError, match=r"\[3\].*\[3, 1\]"):
-        combine_rewards(ENV, ENV[:, None], combine_mode="add", reward_weight=1.0, env_reward_weight=1.0)
+        compute_reward(RewardRule((RewardTerm("seen"),), combine_mode="addd"), batch_of(ENV, seen=[0.0, 0.0, 0.0]))
 
 
 def test_nan_names_the_row() -> None:
@@ -138,16 +200,7 @@ def test_a_real_model_and_a_batch(tmp_path: Any) -> None:
 
 
 def test_any_reward_model_will_do() -> None:
-    class Counter(BaseRewardModel):
-        def estimate(self, data: Any) -> Any:
-            return with_rewards(data, torch.arange(len(data)) * 2.0)
-
-        def train(self) -> None: ...
-        def collect_data(self, data: Any) -> None: ...
-        def clear_data(self, iter: int) -> None: ...
-
     made = RewardManager(Counter(), RewardConfig(combine_mode="add", reward_weight=10.0))
-    batch = make_batch(3)
-    assert made.rewards(batch["reward"], batch).tolist() == [0.0, 21.0, 42.0]
-    items = [{"obs": 0, "reward": 1.0}, {"obs": 0, "reward": 1.0}]
-    assert made.rewards(torch.ones(2), items).tolist() == [1.0, 21.0]
+    batch = batch_of(ENV)
+    assert made.estimate(batch) == {"": pytest.approx(torch.tensor([0.0, 2.0, 4.0]))}
+    assert made.score("", [{"obs": 0, "reward": 1.0}, {"obs": 0, "reward": 1.0}]).tolist() == [0.0, 2.0]

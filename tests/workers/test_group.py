@@ -47,13 +47,6 @@ def test_every_worker_is_called_and_answers_in_order(group: Group) -> None:
     assert group[1].submit("greet", "you").result() == "hello you, I am 1"
 
 
-def test_parts_go_to_one_worker_each(group: Group) -> None:
-    assert group.scatter("numbers", [2, 3]).result() == [[0, 1], [100, 101, 102]]
-    assert group.scatter("numbers", [1]).result() == [[0]]
-    with pytest.raises(ValueError, match="3 parts for the 2 workers of Toys"):
-        group.scatter("numbers", [1, 2, 3])
-
-
 def test_a_future_as_an_argument_stands_for_its_result(group: Group) -> None:
     first = group.call("numbers", 3)
     total = group[1].submit("add", *first)

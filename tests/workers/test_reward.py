@@ -2,20 +2,19 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 import torch
-from tensordict import TensorDict
 
 from rewardlab.compat import CompatibilityNote
 from rewardlab.config.schema import ClusterConfig, RewardConfig, RewardModelConfig
-from rewardlab.errors import DataError
 from rewardlab.rewards import ResNetRewardModel, load_reward_model
 from rewardlab.workers import Cluster
 from rewardlab.workers import reward as reward_module
-from rewardlab.workers.reward import RewardGroup, RewardWorker, split_rows
+from rewardlab.workers.group import Group, LocalWorker
+from rewardlab.workers.reward import RewardWorker, launch_reward_workers
 
 STEPS, ENVS, SIDE = 5, 7, 32
 
@@ -41,16 +40,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RewardConfig:
     )
 
 
-@pytest.fixture(scope="module")
-def on_ray(config: RewardConfig, ray_session: None) -> Iterator[RewardGroup]:
-    class Reachable(RewardWorker):
-        def process(self) -> int:
-            return os.getpid()
-
-    with Cluster(ClusterConfig(backend="ray", workers={"reward": 2})) as cluster:
-        yield RewardGroup(cluster.launch("reward", lambda seat: Reachable(config, seat.device), name=config.group_name))
-
-
 @pytest.fixture
 def alone(config: RewardConfig) -> RewardWorker:
     worker = RewardWorker(config)
@@ -58,59 +47,62 @@ def alone(config: RewardConfig) -> RewardWorker:
     return worker
 
 
-def in_process(config: RewardConfig, count: int, *, background: bool = False) -> RewardGroup:
-    cluster = Cluster(ClusterConfig(workers={"reward": count}))
-    return RewardGroup.launch(cluster, config, background=background)
+def alone_worker(worker: RewardWorker) -> LocalWorker:
+    made = LocalWorker("alone", lambda: worker)
+    made.start().result()
+    return made
 
 
-def test_a_rollout_has_the_same_rewards_wherever_it_is_scored(
-    config: RewardConfig, alone: RewardWorker, on_ray: RewardGroup
-) -> None:
+def scored(workers: Group | list[LocalWorker], images: torch.Tensor) -> torch.Tensor:
+    """The estimates of all workers, each of its own part of the frames."""
+    pictures = {"base_camera": images}
+    futures = [w.submit("score", pictures, part=(k, len(workers)), retry=True) for k, w in enumerate(workers)]
+    return torch.cat([future.result().estimates["resnet_reward"] for future in futures])
+
+
+def test_the_documented_methods(config: RewardConfig, alone: RewardWorker, tmp_path: Path) -> None:
     rollout = [{"images": {"base_camera": frames(ENVS, seed=step)}} for step in range(STEPS)]
-    expected = alone.compute_batch_rewards(rollout)
-    assert expected.shape == (STEPS, ENVS)
-    assert torch.equal(expected[3], alone.compute_rewards(rollout[3]))
-    groups = [in_process(config, 1), in_process(config, 2), in_process(config, 3, background=True), on_ray]
-    for group in groups:
-        assert torch.equal(group.compute_batch_rewards(rollout).result(), expected)
-        group.workers.stop() if group is not on_ray else None
-
-
-def test_one_scoring_gives_probability_and_reward(alone: RewardWorker, on_ray: RewardGroup) -> None:
-    batch = TensorDict({"observation": {"images": {"base_camera": frames(9)}}}, batch_size=[9])
-    scores = on_ray.score(batch).result()
-    assert torch.equal(scores.estimate, alone.manager.model.probabilities(batch))  # type: ignore[attr-defined]
-    assert torch.equal(scores.reward, -1 + 3 * scores.estimate)
-
-
-def test_parts_are_in_order_nearly_equal_and_never_empty() -> None:
-    rows = {"a": torch.arange(7), "b": {"c": list(range(7))}}
-    parts = split_rows(rows, 3)
-    assert [part["a"].tolist() for part in parts] == [part["b"]["c"] for part in parts] == [[0, 1], [2, 3], [4, 5, 6]]
-    assert split_rows([1], 2) == [[1]]
-    assert split_rows([], 2) == [[]]
-    with pytest.raises(DataError, match=r"one length; found lengths \[2, 3\]"):
-        split_rows({"a": [1, 2], "b": [1, 2, 3]}, 2)
-
-
-def test_what_one_worker_learns_all_have_and_keep(alone: RewardWorker, on_ray: RewardGroup, tmp_path: Path) -> None:
-    images = frames(12, seed=3)
-    labelled = TensorDict(
-        {"observation": {"images": {"base_camera": images}}, "success": torch.arange(12) % 2 == 0}, batch_size=[12]
-    )
-    before = alone.compute_rewards(images)
-    alone.update(labelled, iteration=1)
-    expected = alone.compute_rewards(images)
-    assert not torch.equal(expected, before)
-    on_ray.update(labelled, iteration=1)
-    assert torch.equal(on_ray.compute_batch_rewards(images).result(), expected)
-    saved = load_reward_model(on_ray.save_checkpoint(tmp_path, step=7))
+    rewards = alone.compute_batch_rewards(rollout)
+    assert rewards.shape == (STEPS, ENVS)
+    assert torch.equal(rewards[3], alone.compute_rewards(rollout[3]))
+    probability = load_reward_model(config.models[0].checkpoint_path).probabilities(rollout[3])  # type: ignore[attr-defined]
+    torch.testing.assert_close(rewards[3], -1 + 3 * probability)
+    saved = load_reward_model(alone.save_checkpoint(tmp_path, step=7))
     assert (tmp_path / "step_000007" / "config.json").is_file()
-    assert torch.equal(saved.probabilities(images), alone.score(images).estimate)
+    assert torch.equal(saved.probabilities(rollout[3]), probability)  # type: ignore[attr-defined]
 
-    os.kill(on_ray.workers[1].submit("process").result(), signal.SIGKILL)
-    with pytest.warns(RuntimeWarning, match=r"RewardGroup\[1\] died during compute_batch_rewards"):
-        assert torch.equal(on_ray.compute_batch_rewards(images).result(), expected)
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_frames_have_the_same_scores_however_many_workers_share_them(
+    config: RewardConfig, alone: RewardWorker, count: int
+) -> None:
+    with Cluster(ClusterConfig(workers={"reward": count})) as cluster:
+        workers = launch_reward_workers(cluster, config)
+        for rows in (0, 1, 11):
+            assert torch.equal(scored(workers, frames(rows)), scored([alone_worker(alone)], frames(rows)))
+
+
+def test_a_worker_that_dies_is_replaced_with_the_weights_it_had(
+    config: RewardConfig, alone: RewardWorker, ray_session: None
+) -> None:
+    images = frames(12, seed=3)
+    before = alone.manager.score("resnet_reward", {"images": {"base_camera": images}})
+    model = alone.manager.model
+    model.collect_data({"images": {"base_camera": images}, "success": torch.arange(12) % 2 == 0})
+    model.train()
+    alone.manager.versions["resnet_reward"] += 1
+    expected = alone.manager.score("resnet_reward", {"images": {"base_camera": images}})
+    assert not torch.equal(expected, before)
+    with Cluster(ClusterConfig(backend="ray", workers={"reward": 2})) as cluster:
+        workers = launch_reward_workers(cluster, config)
+        assert torch.equal(scored(workers, images), before)
+        workers.setup("load_weights", alone.manager.state_dict())
+        assert torch.equal(scored(workers, images), expected)
+        os.kill(ray.get(workers[1].actor.pid.remote()), signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.warns(RuntimeWarning, match=r"RewardGroup\[1\] died during score"):
+            assert torch.equal(scored(workers, images), expected)
+        found = workers[1].submit("score", {"base_camera": images}).result()
+        assert found.versions == {"resnet_reward": 1}
 
 
 @pytest.mark.parametrize("name", ["ImageRewardWorker", "EmbodiedRewardWorker"])

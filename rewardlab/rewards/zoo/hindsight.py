@@ -8,6 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.data.episode_replay import STRATEGIES, EpisodeReplay, Strategy
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
@@ -66,6 +67,18 @@ class HERRewardModel(BaseRewardModel):
                 f"'{ACHIEVED_GOAL}' and '{DESIRED_GOAL}'"
             )
         return self
+
+    def check_run(self, reward: RewardConfig, algorithm: AlgorithmConfig) -> None:
+        if algorithm.off_policy is None:
+            raise ConfigError(
+                f"reward.model.model_type: her learns from stored episodes, which {algorithm.name} does not keep; set "
+                "algorithm.name to dqn or sac"
+            )
+        if reward.combine_mode != "replace":
+            raise ConfigError(
+                f"reward.combine_mode: found {reward.combine_mode}, expected replace, because the environment's reward "
+                "is not of the goals that her sets"
+            )
 
     def reached(self, achieved: Tensor, desired: Tensor) -> Tensor:
         return (achieved - desired).norm(dim=-1) <= self.distance_threshold

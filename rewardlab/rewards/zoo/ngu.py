@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError
 from rewardlab.models.running_stats import RunningMeanStd
-from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.base import LooksAt, register_reward_model
 from rewardlab.rewards.zoo.icm import InverseDynamics
 from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel, RNDNetwork
 from rewardlab.rewards.zoo.task import Task
@@ -62,7 +62,7 @@ class NGURewardModel(IntrinsicRewardModel):
 
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
-    by_episode: ClassVar[bool] = True
+    looks_at: ClassVar[LooksAt] = "episodes"
 
     def __post_init__(self) -> None:
         if self.nearest_neighbors < 1 or not self.max_life_long_factor >= 1:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.errors import ConfigError
 from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
 from rewardlab.models.running_stats import RunningMeanStd
@@ -38,6 +39,14 @@ class IntrinsicRewardModel(TransitionRewardModel):
             raise ConfigError(unknown_name("intrinsic_reward_type", str(self.intrinsic_reward_type), ["add", "assign"]))
         self.reward_statistics = RunningMeanStd()
         super().__post_init__()
+
+    def check_run(self, reward: RewardConfig, algorithm: AlgorithmConfig) -> None:
+        if self.intrinsic_reward_type == "add" and reward.combine_mode == "replace" and len(reward.models) > 1:
+            raise ConfigError(
+                f"reward.combine_mode: found replace beside intrinsic_reward_type: add of '{self.model_type}', one of "
+                "several models; set combine_mode to add for the environment's reward, or intrinsic_reward_type to "
+                "assign"
+            )
 
     def _learn_statistics(self, rows: Rows) -> None:
         with torch.no_grad():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.base import LooksAt, register_reward_model
 from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
@@ -101,7 +101,7 @@ class PWILRewardModel(ExpertRewardModel):
     horizon: int | None = None  # T, the task's longest episode; null = the expert's longest
 
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
-    by_episode: ClassVar[bool] = True
+    looks_at: ClassVar[LooksAt] = "episodes"
 
     def __post_init__(self) -> None:
         if self.horizon is not None and (type(self.horizon) is not int or self.horizon < 1):

@@ -162,7 +162,7 @@ class TransitionRewardModel(BaseRewardModel):
         return with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
 
     def _score_in_chunks(self, rows: Rows) -> Tensor:
-        if self.by_episode:  # an episode is not cut
+        if self.looks_at == "episodes":  # an episode is not cut
             return self._score(rows)
         chunks = [self._score(chunk) for chunk in self._chunks(rows)]
         return chunks[0] if len(chunks) == 1 else torch.cat(chunks)

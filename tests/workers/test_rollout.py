@@ -15,10 +15,9 @@ from rewardlab.errors import DataError
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rl.make import make_policy_network
 from rewardlab.workers.cluster import Cluster, Seat
-from rewardlab.workers.env import EnvWorker, Scoring
-from rewardlab.workers.lanes import Lanes, Rollout
-from rewardlab.workers.reward import RewardGroup
-from rewardlab.workers.rollout import RolloutWorker
+from rewardlab.workers.env import EnvWorker, FrameRequest
+from rewardlab.workers.reward import launch_reward_workers
+from rewardlab.workers.rollout import Lanes, Rollout, RolloutWorker
 
 CAMERA = "base_camera"
 
@@ -29,13 +28,13 @@ def config(**env: Any) -> ExperimentConfig:
 
 
 def roll(
-    cfg: ExperimentConfig, steps: int, *, workers: int = 1, scoring: Scoring | None = None, rewards: Any = None
+    cfg: ExperimentConfig, steps: int, *, workers: int = 1, frames: FrameRequest | None = None, rewards: Any = None
 ) -> tuple[Rollout, Lanes]:
     with Cluster(ClusterConfig()) as cluster:
 
         def make_env(seat: Seat) -> EnvWorker:
             share = replace(cfg.env.train, num_envs=cfg.env.train.num_envs // workers)
-            return EnvWorker(share, seed=seat.index, scoring=scoring, keep_next=True)
+            return EnvWorker(share, seed=seat.index, frames=frames, keep_next=True)
 
         envs = cluster.launch("env", make_env, name="E", count=workers)
         spaces = envs[0].submit("spaces").result()
@@ -45,7 +44,7 @@ def roll(
             name="R",
             count=workers,
         )
-        group = None if rewards is None else RewardGroup.launch(cluster, rewards).workers
+        group = None if rewards is None else launch_reward_workers(cluster, rewards)
         lanes = Lanes(envs, policies, group)
         return lanes.roll(0, steps, afresh=True), lanes
 
@@ -89,23 +88,26 @@ def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, 
     reward = config_from_mapping(
         {"reward": {"use_reward_model": True, "reward_mode": mode, "model": {"checkpoint_path": str(checkpoint)}}}
     ).reward
-    scoring = Scoring((CAMERA,), terminal=mode == "terminal")
-    rollout, _ = roll(cfg, 13, workers=workers, scoring=scoring, rewards=reward)
+    request = FrameRequest((CAMERA,), terminal=mode == "terminal")
+    rollout, _ = roll(cfg, 13, workers=workers, frames=request, rewards=reward)
     batch = rollout.batch
     scored = (batch["terminated"] | batch["truncated"]) if mode == "terminal" else torch.ones(13, 4, dtype=torch.bool)
     frames = batch["next_observation", "images", CAMERA][scored]
-    assert rollout.scores is not None
     assert rollout.frames is not None
+    assert torch.equal(rollout.frames.scored, scored)
     np.testing.assert_array_equal(rollout.frames.all()[CAMERA], frames.numpy())
     rows = np.array([5, 0, 11])
     np.testing.assert_array_equal(rollout.frames(rows)[CAMERA], frames.numpy()[rows])
     from rewardlab.rewards import load_reward_model
 
-    assert torch.equal(rollout.scores.estimate, load_reward_model(checkpoint).probabilities(frames))
+    estimate = batch["estimate", "resnet_reward"]
+    assert torch.equal(estimate[scored], load_reward_model(checkpoint).probabilities(frames))
+    assert estimate[~scored].isnan().all()
+    assert (batch["model_version", "resnet_reward"] == 0).all()
 
 
 def test_terminal_mode_draws_last_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = EnvWorker(config().env.train, seed=0, scoring=Scoring((CAMERA,), terminal=True))
+    worker = EnvWorker(config().env.train, seed=0, frames=FrameRequest((CAMERA,), terminal=True))
     drawn: list[int] = []
     table = worker.env.unwrapped
     render = table.render_cameras
@@ -125,7 +127,7 @@ def test_terminal_mode_draws_last_frames_only(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_camera_that_the_environment_does_not_have_is_an_error_at_once() -> None:
     with pytest.raises(DataError, match="no camera 'side_camera': the environment has base_camera"):
-        EnvWorker(config().env.train, seed=0, scoring=Scoring(("side_camera",), terminal=True))
+        EnvWorker(config().env.train, seed=0, frames=FrameRequest(("side_camera",), terminal=True))
 
 
 def test_an_environment_that_never_reports_success_has_none() -> None:

@@ -1,0 +1,59 @@
+"""Frames of stored transitions, for reward models that are asked about them again."""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rewardlab.errors import DataError
+
+Pictures: TypeAlias = dict[str, Tensor]  # by camera: uint8 [n, H, W, 3]
+
+
+class FrameStore:
+    """Pictures in numbered slots. A slot that is freed is used again, so memory holds what is stored at most."""
+
+    def __init__(self) -> None:
+        self._pictures: Pictures = {}
+        self._free = torch.zeros(0, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        """Number of slots in use."""
+        return self._capacity - len(self._free)
+
+    def __getitem__(self, slots: Tensor) -> Pictures:
+        return {camera: pictures[slots] for camera, pictures in self._pictures.items()}
+
+    def add(self, pictures: Mapping[str, Any], has_frame: Tensor) -> Tensor:
+        """Store pictures, one for each true entry of `has_frame`, in order; the slot of each entry, or -1."""
+        tensors = {camera: torch.as_tensor(frames) for camera, frames in pictures.items()}
+        count = int(has_frame.sum())
+        found = {camera: len(frames) for camera, frames in tensors.items()}
+        if set(found.values()) != {count}:
+            raise DataError(f"found {found} frames for {count} transitions that have one")
+        self._reserve(count, tensors)
+        used, self._free = self._free[:count], self._free[count:]
+        for camera, frames in tensors.items():
+            self._pictures[camera][used] = frames
+        slots = torch.full(has_frame.shape, -1)
+        slots[has_frame] = used
+        return slots
+
+    def free(self, slots: Tensor) -> None:
+        self._free = torch.cat([self._free, slots[slots >= 0]])
+
+    @property
+    def _capacity(self) -> int:
+        return len(next(iter(self._pictures.values()), ()))
+
+    def _reserve(self, count: int, like: Pictures) -> None:
+        missing = count - len(self._free)
+        if missing <= 0:
+            return
+        before = self._capacity
+        more = max(missing, before)  # twice as many each time
+        for camera, frames in like.items():
+            room = frames.new_empty((more, *frames.shape[1:]))
+            self._pictures[camera] = torch.cat([self._pictures[camera], room]) if before else room
+        self._free = torch.cat([self._free, torch.arange(before, before + more)])
