@@ -1,6 +1,5 @@
 """Workers of reward models: one scores frames for RL, the other trains a classifier together with its like."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from rewardlab import compat
+from rewardlab.compat.names import older_class_names
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
 from rewardlab.errors import DataError
 from rewardlab.rewards.classifier import SuccessClassifier
@@ -231,9 +230,4 @@ def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
     return group.call("train", meeting).result()[0]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in compat.CLASS_NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    today = compat.CLASS_NAMES[name]
-    warnings.warn(f"class {name} is now {today}", compat.CompatibilityNote, stacklevel=2)
-    return globals()[today]
+__getattr__ = older_class_names(__name__)
