@@ -199,10 +199,10 @@ class _Pair:
             self.notes.append("policy type ppo_offpolicy is ppo: it learns from each rollout once, and keeps none")
 
     def translate_environment(self) -> None:
-        kind = self.left.pop("create_config.env.type", None) or self.left.get("env.type")
+        kind = str(self.left.pop("create_config.env.type", None) or self.left.get("env.type"))
         name = self.left.get("env.env_id")
         if name is None and kind not in ENVIRONMENTS:
-            problem = unknown_name("environment", str(kind), ENVIRONMENTS)
+            problem = unknown_name("environment", kind, ENVIRONMENTS)
             raise ConfigError(f"create_config.env.type: {problem}. Of any other, give env.env_id, a Gymnasium id")
         keys = ENVIRONMENTS[kind] if name is None else ENVIRONMENT_IDS.get(name, {"id": name})
         self.result |= {f"env.train.{key}": value for key, value in keys.items()}

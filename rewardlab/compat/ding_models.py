@@ -73,7 +73,7 @@ class DingRewardModel(BaseRewardModel):
             setattr(self, name, getattr(model, name))
 
     @property
-    def tb_logger(self) -> ScalarLogger | None:  # type: ignore[override]
+    def tb_logger(self) -> ScalarLogger | None:
         return self.model.tb_logger
 
     @tb_logger.setter
@@ -86,9 +86,8 @@ class DingRewardModel(BaseRewardModel):
             return estimated
         rewards = _rewards(estimated)
         if rewards.numel() != data.numel():
-            raise DataError(
-                f"reward model '{self.model_type}': {rewards.numel()} rewards for {data.numel()} transitions"
-            )
+            found = f"{rewards.numel()} rewards for {data.numel()} transitions"
+            raise DataError(f"reward model '{self.model_type}': {found}")
         return with_rewards(data, rewards.reshape(data.batch_size))
 
     def collect_data(self, data: Any) -> None:
@@ -113,9 +112,6 @@ class DingRewardModel(BaseRewardModel):
     def to(self, device: str | torch.device) -> Self:
         self.model.to(device)
         return self
-
-    def describe(self) -> dict[str, Any]:
-        return self.model.describe()
 
     def save(self, path: str | Path, *, card: str | None = None) -> Path:
         return self.model.save(path) if card is None else self.model.save(path, card=card)

@@ -7,10 +7,11 @@ TYPES = {"rnd-ngu": "ngu", "episodic": "ngu"}
 # Type -> {DI-engine's key: the argument here}. Keys of the same name need no row.
 KEYS: dict[str, dict[str, str]] = {"pwil": {"alpha": "reward_scale", "beta": "bandwidth"}}
 # Keys that the spaces of the environment replace, or that only DI-engine's logs need.
-SILENT = set(
-    "type exp_name env_id algo_for_model collect_count log_every_n_train store_model_every_n_train obs_shape "
-    "action_shape input_size s_size a_size discrete_action continuous".split()
-)
+SILENT = {
+    *("type", "exp_name", "env_id", "algo_for_model", "collect_count", "log_every_n_train"),
+    *("store_model_every_n_train", "obs_shape", "action_shape", "input_size", "s_size", "a_size"),
+    *("discrete_action", "continuous"),
+}
 _DATA = "demonstrations are made beforehand and given as expert_data or reward_model.expert_data_path"
 _SCALE = "novelty is divided by its running root mean square; the environment's reward is left alone"
 # Key -> why it is ignored.

@@ -63,8 +63,8 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
         yield f"algorithm.sac.demo_path: {name} does not learn from demonstrations; set algorithm.name to sac"
     if reward.use_reward_model and reward.env_reward_weight != 0 and reward.combine_mode != "weighted":
         yield (
-            f"reward.env_reward_weight: found {reward.env_reward_weight}, which combine_mode {reward.combine_mode} does "
-            "not use; set reward.combine_mode to weighted"
+            f"reward.env_reward_weight: found {reward.env_reward_weight}, which combine_mode {reward.combine_mode} "
+            "does not use; set reward.combine_mode to weighted"
         )
     if workers.get("actor", 1) > 1:
         yield f"cluster.workers.actor: found {workers['actor']}, but a policy is updated by one worker"

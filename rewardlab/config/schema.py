@@ -400,7 +400,7 @@ class ClusterConfig:
     )  # "<node>-<device>" of a component; absent = chosen for you
     workers: dict[Literal["actor", "env", "rollout", "reward"], PositiveInt] = dataclasses.field(
         default_factory=dict
-    )  # how many workers a component has; absent = 1. A policy is updated by one, and has a rollout worker per env worker
+    )  # how many workers a component has; absent = 1. train_policy has one actor, and a rollout worker per env
     node_groups: tuple[NodeGroupConfig, ...] = ()
 
 
