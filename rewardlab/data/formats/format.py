@@ -98,7 +98,7 @@ def row_index(t: int, length: int) -> int:
 
 
 def told_by_folder(path: Path) -> bool:
-    """Whether the folder says success: an episode is also put there when only the environment's `success_once` is set."""
+    """Whether the folder says success, as it does also where only the environment's `success_once` is set."""
     return path.parent.name in ("positive", "success")
 
 
