@@ -1,19 +1,21 @@
 """The tree keeps its promises: which folder may import which, and what nothing may do."""
 
 import ast
+import re
 from pathlib import Path
 
 import rewardlab
+from rewardlab.compat import names
 
 PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"errors", "keys", "registry", "types"},
-    {"compat", "compat_ding", "config"},
+    {"errors", "keys", "nested", "registry", "types"},
+    {"compat", "config"},
     {"data", "models"},
     {"envs"},
-    {"rewards", "rl"},
+    {"rewards", "compat.ding_models", "rl"},
     {"training"},
     {"workers"},
     {"pipelines"},
@@ -22,10 +24,26 @@ LAYERS = [
 # Names offered to type checkers in one place, and defined in a later layer.
 OFFERED = {("envs/wrappers.py", "rewards")}
 STRANGERS = [{"rewards", "rl"}, {"data", "models"}]
+# The modules that may know that there are older names.
+KNOW_COMPAT = {
+    "cli/__init__.py",
+    "config/load.py",
+    "pipelines/serial.py",
+    "rewards/loading.py",
+    "rewards/manager.py",
+    "rewards/trainer.py",
+    "workers/reward.py",
+}
 
 
 def layer_of(part: str) -> int:
     return next(i for i, layer in enumerate(LAYERS) if part in layer)
+
+
+def part_of(module: str) -> str:
+    """Of the name of a module below rewardlab, or of something in it: the part that it belongs to."""
+    names = module.split(".")
+    return ".".join(names[:2]) if names[:2] == ["compat", "ding_models"] else names[0]
 
 
 def imports(file: Path) -> set[str]:
@@ -36,19 +54,28 @@ def imports(file: Path) -> set[str]:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    parts = [name.split(".") for name in names if name.startswith("rewardlab.")]
-    return {part[1] for part in parts}
+    return {part_of(name.removeprefix("rewardlab.")) for name in names if name.startswith("rewardlab.")}
 
 
 def test_imports_point_one_way() -> None:
     for file in PACKAGE.rglob("*.py"):
-        part = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        part = part_of(".".join(file.relative_to(PACKAGE).with_suffix("").parts))
         if part == "__init__":
             continue
         offered = {other for where, other in OFFERED if where == file.relative_to(PACKAGE).as_posix()}
         for other in imports(file) - {part} - offered:
             assert layer_of(other) <= layer_of(part), f"{file}: {part} must not import {other}"
             assert {part, other} not in STRANGERS, f"{file}: {part} and {other} do not know each other"
+
+
+def test_only_compat_knows_older_names() -> None:
+    older = re.compile(r"\b(" + "|".join([*names.CLASS_NAMES, *names.CONFIG_NAMES]) + r")\b")
+    for file in PACKAGE.rglob("*.py"):
+        where = file.relative_to(PACKAGE).as_posix()
+        if where.startswith("compat/") or where in KNOW_COMPAT:
+            continue
+        assert not any(part.startswith("compat") for part in imports(file)), where
+        assert not older.search(file.read_text()), where
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:

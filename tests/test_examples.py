@@ -1,4 +1,4 @@
-"""The scripts under examples/ do what the documents print."""
+"""The scripts under examples/ work as their users call them."""
 
 import os
 import shlex
@@ -14,8 +14,8 @@ from rewardlab.rewards import load_reward_model
 
 ROOT = Path(__file__).parent.parent
 
-# As printed in document 001, but for the path of the data.
-DOCUMENT_001 = """
+# As users call it, but for the path of the data.
+TRAINING_COMMAND = """
     --data {data}
     data.num_samples_per_episode=0
     data.fail_success_ratio=3.0
@@ -37,9 +37,9 @@ def bash(script: Path, *arguments: str, cwd: Path, path: str | None = None) -> s
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_reward_training_as_document_001_prints_it(tmp_path: Path, write_toy_episodes: Callable[..., Path]) -> None:
+def test_reward_training_by_its_script(tmp_path: Path, write_toy_episodes: Callable[..., Path]) -> None:
     data = write_toy_episodes(tmp_path / "collected data", "pickle")
-    printed = shlex.split(DOCUMENT_001.format(data=shlex.quote(str(data))))
+    printed = shlex.split(TRAINING_COMMAND.format(data=shlex.quote(str(data))))
     small = ["reward.model.width=8", "runner.max_steps=3"]
     done = bash(ROOT / "examples/reward/run_reward_training.sh", *printed, *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -49,7 +49,7 @@ def test_reward_training_as_document_001_prints_it(tmp_path: Path, write_toy_epi
     assert len(list((debug / "failure").glob("*.png"))) > 5
 
 
-def test_reward_model_training_as_in_document_002(tmp_path: Path, write_toy_episodes: Callable[..., Path]) -> None:
+def test_reward_model_training_by_its_script(tmp_path: Path, write_toy_episodes: Callable[..., Path]) -> None:
     write_toy_episodes(tmp_path / "reward_data", "npy")
     script = ROOT / "examples/embodiment/train_reward_model.sh"
     done = bash(script, "--epochs", "1", "--image-size", "3", "32", "32", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Document 002's trainer: its arguments, its files, and the training code of everything else."""
+"""`python -m rewardlab.train_reward_model`: its arguments, its files, and the training code of everything else."""
 
 import contextlib
 import io
@@ -40,7 +40,7 @@ def trained(trajectories: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return output
 
 
-def test_defaults_are_the_documents() -> None:
+def test_defaults_of_the_arguments() -> None:
     required = ["--positive-dir", "p", "--negative-dir", "n", "--output-checkpoint", "o.pt"]
     found = vars(_parser().parse_args(required))
     assert {key: value for key, value in found.items() if key not in ("handler",)} == {
@@ -65,7 +65,7 @@ def test_defaults_are_the_documents() -> None:
             _parser().parse_args(required[:at] + required[at + 2 :])
 
 
-def test_the_file_is_the_documents_and_explains_itself(trained: Path) -> None:
+def test_the_file_has_its_layout_and_explains_itself(trained: Path) -> None:
     content = torch.load(trained, weights_only=True)
     assert set(content) == {
         "epoch",
@@ -113,7 +113,7 @@ def test_train_loss_and_accuracy_are_those_of_the_best_weights_on_the_training_f
     assert content["train_acc"] == ((logits > 0) == label).mean()
 
 
-def test_stage_3_of_the_document_loads_it(trained: Path) -> None:
+def test_stage_3_loads_it(trained: Path) -> None:
     block = {
         "use_reward_model": True,
         "collect_data": False,

@@ -1,6 +1,6 @@
 """From YAML and `key=value` overrides to a checked ExperimentConfig, or to an error that says what to change.
 
-Weakest to strongest: the defaults of the schema, what an old name implies, the YAML, the overrides. Old names are
+Weakest to strongest: the defaults of the schema, what an older key implies, the YAML, the overrides. Older keys are
 translated first, interpolations are resolved on the whole, and then everything is validated at once.
 """
 
@@ -8,10 +8,8 @@ import dataclasses
 import json
 import os
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
@@ -23,9 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
-from rewardlab import compat
+from rewardlab.compat import Translation, show_notes
+from rewardlab.compat.config_keys import translate
+from rewardlab.compat.names import todays_config_name
+from rewardlab.config.run_checks import check_run
 from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
 from rewardlab.errors import ConfigError
+from rewardlab.nested import leaves, put
 from rewardlab.registry import unknown_name
 
 # Environment variables that give a key its default.
@@ -53,7 +55,7 @@ def load_config(
 ) -> ExperimentConfig:
     """Load a configuration by its name in `config_dir`, or by the path of a .yaml file.
 
-    `check_files=False` accepts paths that do not exist, for looking at a configuration without running it.
+    `check_files=False` is for looking at a configuration without running it: what `check_run` checks is not checked.
     """
     shipped = config_dir or default_config_dir()
     file = _find(name, shipped)
@@ -103,14 +105,7 @@ def _find(name: str, config_dir: Path) -> Path:
             raise ConfigError(f"there is no configuration file {name}")
         return file
     names = config_names(config_dir)
-    if name not in names and name in compat.CONFIG_NAMES:
-        today = compat.CONFIG_NAMES[name]
-        if today is None:
-            alike = name.replace("maniskill", "tabletop")
-            advice = f"On the built-in task: {alike}" if alike in names else f"Available today: {', '.join(names)}"
-            raise ConfigError(f"config '{name}' is not available yet. {advice}")
-        _warn([f"config {name} is now {today}"])
-        name = today
+    name = todays_config_name(name, names)
     if name not in names:
         raise ConfigError(f"{unknown_name('config', name, names)} (in {config_dir}). A file is given as PATH.yaml")
     return (config_dir / f"{name}.yaml").absolute()
@@ -166,23 +161,24 @@ def _yaml_message(file: Path, error: yaml.YAMLError) -> str:
 
 
 def _build(mapping: Mapping[str, Any], overrides: Sequence[Override], check_files: bool) -> ExperimentConfig:
-    given = compat.translate(mapping)
-    notes, implied = list(given.notes), given.implied
+    given = translate(mapping)
+    notes, implied = given.notes, given.implied
     try:
         raw = OmegaConf.create(given.mapping)
         for override in overrides:
             translated = _translate_override(override)
             notes += translated.notes
             implied = _over(implied, translated.implied)
-            for key, value in _entries(translated.mapping):
-                _set(raw, key, value)
-        full = _resolve(_over(implied, _container(raw, resolve=False)))
+            for path, value in leaves(translated.mapping):
+                _set(raw, ".".join(path), value)
+        chosen = _over(implied, _container(raw, resolve=False))
+        full = _resolve(chosen)
     except OmegaConfBaseException as error:
         raise ConfigError(_omegaconf_message(error)) from None
-    _warn(notes)
+    show_notes(notes)
     cfg = _validate(full)
     if check_files:
-        _check_files(cfg)
+        check_run(cfg, chosen)
     return cfg
 
 
@@ -195,22 +191,12 @@ def _set(raw: DictConfig, key: str, value: Any) -> None:
         raise ConfigError(f"{key}: {parent} is a list here; write {parent}.0.{last} for its first item") from None
 
 
-def _translate_override(override: Override) -> compat.Translation:
+def _translate_override(override: Override) -> Translation:
     if override.is_delete():
         raise ConfigError(f"override '{override.input_line}': a key cannot be removed; give it another value")
-    nested: Any = override.value()
-    for part in reversed(override.key_or_group.split(".")):
-        nested = {part: nested}
-    return compat.translate(nested)
-
-
-def _entries(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    # OmegaConf.update wants dotted keys, and so reaches into lists: cluster.node_groups.0.label=arm
-    for key, value in mapping.items():
-        if isinstance(value, Mapping) and value:
-            yield from _entries(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+    nested: dict[str, Any] = {}
+    put(nested, tuple(override.key_or_group.split(".")), override.value())
+    return translate(nested)
 
 
 def _over(below: Any, above: Any) -> Any:
@@ -282,10 +268,8 @@ def _message(error: Any) -> str:
             parent = key.rpartition(".")[0]
             return unknown_name("key", key, [f"{parent}.{choice}" for choice in choices])
         return f"{key}: {unknown_name('value', error['input'], choices)}"
-    if kind == "literal_error":
-        expected = context["expected"]
-    elif kind == "value_error":
-        expected = str(context["error"])
+    if kind in ("literal_error", "value_error"):
+        expected = context.get("expected") or context["error"]
     else:
         expected = EXPECTED[kind].format(**context) if kind in EXPECTED else error["msg"]
     return f"{key}: found {json.dumps(error['input'])}, expected {expected}"
@@ -298,30 +282,3 @@ def _candidates(key: str) -> set[str]:
     # env.eval has the keys of env.train, which is nearly always what is meant.
     keys = {k for k in schema_keys() if not k.startswith("env.eval.") or key.startswith("env.eval.")}
     return {k for k in keys if k.rpartition(".")[0] == parent or k.rpartition(".")[2] == last}
-
-
-def _check_files(cfg: ExperimentConfig) -> None:
-    """Every path that this run will read exists."""
-    read = [("runner.resume_dir", cfg.runner.resume_dir)]
-    if cfg.reward.use_reward_model:
-        for model in cfg.reward.models:
-            read.append(("reward.model.checkpoint_path", model.checkpoint_path))
-            key = "reward.model.options.expert_data_path"
-            experts = model.options.get("expert_data_path")
-            several = experts if isinstance(experts, (list, tuple)) else [experts]
-            if any(not isinstance(path, (str, NoneType)) for path in several):
-                raise ConfigError(f"{key}: found {json.dumps(experts)}, expected a path, or a list of paths")
-            read.extend((key, path) for path in several)
-    if cfg.runner.task == "train_reward":
-        read.extend(("data.data_path", path) for path in cfg.data.paths)
-        read.append(("reward.model.pretrained_encoder_path", cfg.reward.models[0].pretrained_encoder_path))
-        if cfg.data.data_path is None:
-            raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
-    missing = [f"{key}: there is no file or directory {path}" for key, path in read if path and not Path(path).exists()]
-    if missing:
-        raise ConfigError("\n".join(missing))
-
-
-def _warn(notes: Sequence[str]) -> None:
-    for note in dict.fromkeys(notes):
-        warnings.warn(note, compat.CompatibilityNote, stacklevel=4)

@@ -1,7 +1,7 @@
 """Every key a configuration can have: its type, its default and what it means.
 
 The classes are pydantic dataclasses, so building one checks types, choices and ranges. They read no files; whether a
-path exists is checked by `rewardlab.config.load`. A `None` default always says in its comment what it stands for.
+path exists is checked by `rewardlab.config.run_checks`. A `None` default always says in its comment what it stands for.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 T = TypeVar("T")
@@ -73,6 +74,8 @@ NonNegativeFloat = Annotated[float, Field(ge=0)]
 
 @section
 class EarlyStopConfig:
+    """For train_reward."""
+
     patience: PositiveInt | None = None  # validations without improvement before training stops; null = never
     monitor: Literal["val_loss", "val_accuracy"] = "val_loss"  # what stops training and also picks the best model
 
@@ -81,7 +84,6 @@ class EarlyStopConfig:
 class LoggerConfig:
     log_path: str = "runs"  # directory of logs and results
     experiment_name: str = ""  # directory of this run inside log_path; "" = log_path itself
-    backends: tuple[Literal["tensorboard"], ...] = ("tensorboard",)
 
 
 @section
@@ -106,12 +108,12 @@ class EnvConfig:
     num_envs: PositiveInt = 1  # environments stepped as one batch
     max_episode_steps: PositiveInt | None = None  # null = the environment's own limit
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward
-    # What the policy sees; "proprio+images": pictures, and what a robot knows of itself without looking (tabletop).
+    # What the policy sees; "proprio+images": pictures and the state of the robot, not of the scene (tabletop).
     obs_mode: Literal["state", "images", "state+images", "proprio+images"] = "state"
     cameras: tuple[str, ...] = ("base_camera",)
     image_size: ImageSize = (3, 64, 64)
     success_hold_steps: PositiveInt | None = None  # frames of success in a row that end the episode; null = never
-    target_ee_pose: Pose | None = None  # robots: calibrated goal of the end effector (metres, radians)
+    target_ee_pose: Pose | None = None  # robots, refused until there is a driver: goal of the end effector (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
 
     @property
@@ -135,8 +137,8 @@ class CollectionConfig:
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     watched_envs: PositiveInt | None = None  # keep the episodes of the first so many environments; null = of all
     policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", your module:name, or the directory of a run
-    explore: bool = True  # a trained policy acts as in training; false = it does its best, as an expert should
-    random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of steps in which chance acts instead
+    explore: bool = True  # a trained policy acts with exploration, as in training; false = without
+    random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # fraction of random actions
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
     success_dir: str | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: str | None = None  # failed episodes; likewise
@@ -268,10 +270,10 @@ class PPOConfig:
     update_epochs: PositiveInt = 4  # passes over a rollout
     gae_lambda: Discount = 0.95
     clip_ratio: PositiveFloat = 0.2
-    value_clip: PositiveFloat | None = None  # how far a value may move in one update; null = as far as it likes
+    value_clip: PositiveFloat | None = None  # largest change of a value in one update; null = not clipped
     entropy_coef: NonNegativeFloat = 0.0
     value_coef: NonNegativeFloat = 0.5
-    target_kl: PositiveFloat | None = None  # an update that moved the policy further than this ends early; null = never
+    target_kl: PositiveFloat | None = None  # KL divergence of the policy at which an update ends early; null = never
     normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
     image_shift: bool = False  # shift the policy's pictures at random in updates
 
@@ -287,7 +289,7 @@ class SACConfig:
     init_alpha: PositiveFloat = 1.0  # first temperature; it is tuned from there
     num_critics: PositiveInt = 2
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
-    critic_layer_norm: bool = False  # keeps values sane where data are few and updates many (RLPD)
+    critic_layer_norm: bool = False  # against overestimated values at a high utd_ratio (RLPD)
     demo_path: str | None = None  # episodes of an expert to learn from too (RLPD); null = none
     demo_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of a batch, drawn from demonstrations if there are any
     image_shift: bool = True  # shift the pictures at random in updates (DrQ)
@@ -315,7 +317,7 @@ class DQNConfig:
     utd_ratio: PositiveFloat = 0.25  # updates per environment step (update to data)
     target_update_interval: PositiveInt = 500  # updates between two moves of the target network
     tau: Annotated[float, Field(gt=0, le=1)] = 1.0  # how far each move goes; 1 = a copy
-    epsilon_start: Discount = 1.0  # share of random actions at the first environment step
+    epsilon_start: Discount = 1.0  # fraction of random actions at the first environment step
     epsilon_end: Discount = 0.05  # ... and from epsilon_steps on
     epsilon_steps: PositiveInt = 10_000  # environment steps over which it falls
     image_shift: bool = False  # shift the pictures at random in updates
@@ -362,7 +364,7 @@ class ActorConfig:
 
     global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
     micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
-    threads: PositiveInt | None = None  # that update a policy; null = all cores if it sees pictures, else 1
+    threads: PositiveInt | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
     optim: OptimConfig = OptimConfig()
     model: PolicyModelConfig = PolicyModelConfig()
 
@@ -385,6 +387,8 @@ class HardwareConfig:
 
 @section
 class NodeGroupConfig:
+    """Nodes that a robot is attached to. Refused until there is a driver."""
+
     label: str | None = None  # name of the group
     node_ranks: tuple[NonNegativeInt, ...] = (0,)  # nodes in the group
     hardware: HardwareConfig | None = None  # what these nodes have besides CPU and GPU
@@ -398,7 +402,7 @@ class ClusterConfig:
     )  # "<node>-<device>" of a component; absent = chosen for you
     workers: dict[Literal["actor", "env", "rollout", "reward"], PositiveInt] = dataclasses.field(
         default_factory=dict
-    )  # how many workers a component has; absent = 1
+    )  # how many workers a component has; absent = 1. train_policy has one actor, and a rollout worker per env
     node_groups: tuple[NodeGroupConfig, ...] = ()
 
 
@@ -431,7 +435,7 @@ def schema_keys(cls: Any = ExperimentConfig, prefix: str = "") -> Iterator[str]:
     """The dotted name of every key and section; the items of a list share the name of the list."""
     for field in dataclasses.fields(cls):
         yield prefix + field.name
-        for inner in {part for part in _parts(field.type) if dataclasses.is_dataclass(part)}:
+        for inner in {part for part in _parts(field.type) if is_pydantic_dataclass(part)}:
             yield from schema_keys(inner, f"{prefix}{field.name}.")
 
 

@@ -1,4 +1,4 @@
-"""Document 002's collector: takes what an environment worker has and writes positive and negative trajectories."""
+"""A collector that is fed by an environment worker and writes positive and negative trajectories."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -137,7 +137,7 @@ class RewardDataCollector:
         return columns
 
     def _extract_image(self, image: Any, key_offset: int = 0) -> npt.NDArray[np.float32]:
-        """The image of environment `key_offset` as document 002 stores it: float32 [C, H, W] in [0, 1]."""
+        """The image of environment `key_offset` as the npy format stores it: float32 [C, H, W] in [0, 1]."""
         array = to_numpy(image)
         return to_float_chw(to_uint8_hwc(array[key_offset] if array.ndim == 4 else array, "image"))
 

@@ -17,21 +17,12 @@ from rewardlab.registry import unknown_name
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """`cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
-    refuse_unoffered(cfg, "reward", "success_hold_steps", "target_ee_pose")
 
     def make_one() -> gymnasium.Env[Any, Any]:
         return _make_one(cfg)
 
     makers: list[Callable[[], gymnasium.Env[Any, Any]]] = [make_one] * cfg.num_envs
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-def refuse_unoffered(cfg: EnvConfig, *keys: str) -> None:
-    """Raise if one of the keys, which this environment does not have, is set."""
-    unset = EnvConfig()
-    for key in keys:
-        if getattr(cfg, key) != getattr(unset, key):
-            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {getattr(cfg, key)!r}")
 
 
 def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:

@@ -1,22 +1,30 @@
-"""One door to every environment: the part of its id before the slash says which family builds it."""
+"""Builds any environment: the part of its id before the slash says which family it belongs to."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rewardlab.config import config_from_mapping
+from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
-from rewardlab.envs.gym import make_gym_vec_env, refuse_unoffered
+from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
 from rewardlab.registry import Registry, unknown_name
 
 EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
 
+# Family -> the keys of EnvConfig that it does not use.
+UNUSED: dict[str, tuple[str, ...]] = {
+    "tabletop": ("target_ee_pose",),
+    "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
+    "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
+}
 _TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
 _BITFLIP_OPTIONS = ("bits",)
 
@@ -30,8 +38,14 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     >>> env = make_vec_env("CartPole-v1", num_envs=4)
     """
     cfg = _checked(env, settings) if isinstance(env, str) else env
-    family, _, _ = cfg.id.partition("/")
-    return FAMILIES[family](cfg) if family in FAMILIES else make_gym_vec_env(cfg)
+    family = cfg.id.partition("/")[0]
+    if family not in FAMILIES:
+        family = "gymnasium"
+    _refuse(cfg, *UNUSED.get(family, ()))
+    made = FAMILIES[family](cfg)
+    if not _has_pictures(made):
+        _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
+    return made
 
 
 def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
@@ -39,6 +53,29 @@ def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
     options = settings.pop("options", {})  # Python objects may be among them, which no config file has
     cfg = config_from_mapping({"env": {"train": {"id": env_id, **settings}}}).env.train
     return dataclasses.replace(cfg, options=options)
+
+
+def _refuse(cfg: EnvConfig, *unused: str) -> None:
+    """Raise if a key that this environment does not use is set."""
+    default = EnvConfig()
+    for key in unused:
+        if (found := getattr(cfg, key)) != getattr(default, key):
+            reason = NO_ROBOT if key == "target_ee_pose" else f"'{cfg.id}' does not offer it"
+            raise ConfigError(f"{key}: {reason}; found {found!r}")
+
+
+def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Whether cameras or sizes of pictures mean anything to an environment."""
+
+    def is_picture(space: spaces.Space[Any]) -> bool:
+        if isinstance(space, spaces.Dict):
+            return any(map(is_picture, space.values()))
+        return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+    return hasattr(env.unwrapped, "render_cameras") or is_picture(env.single_observation_space)
+
+
+FAMILIES.register("gymnasium")(make_gym_vec_env)
 
 
 @FAMILIES.register("tabletop")
@@ -67,7 +104,6 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     if cfg.id != bitflip.ID:
         raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
     _check_options(cfg, _BITFLIP_OPTIONS)
-    refuse_unoffered(cfg, "reward", "obs_mode", "success_hold_steps", "target_ee_pose")
     env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
     env.spec = gymnasium.spec(cfg.id)
     return env

@@ -46,7 +46,7 @@ __all__ = ["DataCollectorWrapper", "RewardModelVectorWrapper", "RewardModelWrapp
 
 
 class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
-    """Writes every episode that ends, labelled frame by frame, until both targets are reached (document 003).
+    """Writes every episode that ends, labelled frame by frame, until both targets are reached.
 
     Images come from the environment's `render_cameras` if it has one, else from its observations (`obs["images"]`, or
     the observation itself where that is an image); with `cameras=()` only states are kept. What the wrapped environment

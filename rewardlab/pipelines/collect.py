@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.config.schema import CollectionConfig
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
@@ -31,6 +32,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     A directory that has episodes already is refused unless `append`: the same seed would write the same episodes
     again, and a copy of a training episode in the validation set flatters every figure.
     """
+    refuse_robot_keys(cfg)
     console = console or Console()
     plan = cfg.data.collection
     before = _episodes_in(plan)

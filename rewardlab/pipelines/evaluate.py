@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.pipelines.trained_policy import latest_checkpoint, load_policy, run_config
 from rewardlab.rl.evaluation import Evaluation
 
@@ -11,5 +12,6 @@ def evaluate(run: str | Path, *, episodes: int, seed: int) -> tuple[Path, dict[s
     """The checkpoint that was judged, and mean return, length and success of its policy."""
     checkpoint = latest_checkpoint(Path(run))
     cfg = run_config(checkpoint)
+    refuse_robot_keys(cfg)
     evaluation = Evaluation(dataclasses.replace(cfg.env.eval, num_envs=episodes), seed=seed)
     return checkpoint, evaluation.run(load_policy(checkpoint, cfg, evaluation.env))

@@ -1,23 +1,20 @@
-"""Policy and reward model trained together in one call, as document 004 prints it: `train_policy` with arguments."""
+"""Policy and reward model trained together in one call, with DI-engine's names of the arguments."""
 
 import dataclasses
-import inspect
 import json
 import math
-import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypedDict, TypeGuard, Unpack
 
 from rich.console import Console
 
-from rewardlab.compat import CompatibilityNote
-from rewardlab.compat_ding import translate_pair
+from rewardlab.compat import show_notes
+from rewardlab.compat.ding_configs import translate_pair
+from rewardlab.compat.ding_models import accepted_keys
 from rewardlab.config import ExperimentConfig, config_from_mapping, load_config, text_override
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines import train_policy
-from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.loading import takes_whole_config
 
 BUDGET = 10_000_000
 
@@ -26,34 +23,29 @@ Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 InputConfig = Pair | list[Mapping[str, Any]] | str | Path | Mapping[str, Any] | ExperimentConfig
 
 
+class Arguments(TypedDict, total=False):
+    """What both pipelines take beside a config and a seed, see `serial_config`."""
+
+    max_env_step: int
+    max_train_iter: int
+    cooptrain_reward: bool
+    pretrain_reward: bool
+    log_path: str | Path | None
+
+
 def serial_pipeline_reward_model_onpolicy(
     input_cfg: InputConfig,
     seed: int = 0,
     *,
-    max_env_step: int = BUDGET,
-    max_train_iter: int = BUDGET,
-    cooptrain_reward: bool = True,
-    pretrain_reward: bool = False,
     expert_data: Any = None,
-    log_path: str | Path | None = None,
     console: Console | None = None,
+    **arguments: Unpack[Arguments],
 ) -> Path:
     """Train a policy on policy (ppo) on the reward of a model; returns the last checkpoint.
 
-    `cooptrain_reward` goes on training the model on what the policy collects, `pretrain_reward` trains it on
-    `expert_data` before. Of two limits, the call's and the config's, the smaller one holds; the seed,
-    `cooptrain_reward` and `pretrain_reward` overrule the config's.
+    The other arguments are those of `serial_config`.
     """
-    cfg = serial_config(
-        input_cfg,
-        on_policy=True,
-        seed=seed,
-        max_env_step=max_env_step,
-        max_train_iter=max_train_iter,
-        cooptrain_reward=cooptrain_reward,
-        pretrain_reward=pretrain_reward,
-        log_path=log_path,
-    )
+    cfg = serial_config(input_cfg, on_policy=True, seed=seed, **arguments)
     return train_policy.run(cfg, console=console, expert_data=expert_data)
 
 
@@ -61,25 +53,12 @@ def serial_pipeline_reward_model_offpolicy(
     input_cfg: InputConfig,
     seed: int = 0,
     *,
-    max_env_step: int = BUDGET,
-    max_train_iter: int = BUDGET,
-    cooptrain_reward: bool = True,
-    pretrain_reward: bool = False,
     expert_data: Any = None,
-    log_path: str | Path | None = None,
     console: Console | None = None,
+    **arguments: Unpack[Arguments],
 ) -> Path:
     """Train a policy off policy (dqn, sac) on the reward of a model; the arguments are those of `..._onpolicy`."""
-    cfg = serial_config(
-        input_cfg,
-        on_policy=False,
-        seed=seed,
-        max_env_step=max_env_step,
-        max_train_iter=max_train_iter,
-        cooptrain_reward=cooptrain_reward,
-        pretrain_reward=pretrain_reward,
-        log_path=log_path,
-    )
+    cfg = serial_config(input_cfg, on_policy=False, seed=seed, **arguments)
     return train_policy.run(cfg, console=console, expert_data=expert_data)
 
 
@@ -94,7 +73,12 @@ def serial_config(
     pretrain_reward: bool = False,
     log_path: str | Path | None = None,
 ) -> ExperimentConfig:
-    """The config that a call of the pipelines trains by."""
+    """The config that a call of the pipelines trains by.
+
+    `cooptrain_reward` goes on training the reward model on what the policy collects, `pretrain_reward` trains it on its
+    expert data before. Of two limits, the call's and the config's, the smaller one holds; the other arguments overrule
+    the config.
+    """
     overrides = [
         f"seed={json.dumps(seed)}",
         f"reward.cotrain={json.dumps(cooptrain_reward)}",
@@ -112,16 +96,16 @@ def serial_config(
         max_env_steps=env_steps,
         max_steps=_limit("max_train_iter", max_train_iter, cfg.runner.max_steps),
     )
-    if _is_pair(input_cfg):  # which knows no epochs: the budget alone ends it
-        runner = dataclasses.replace(runner, max_epochs=_iterations(cfg, env_steps))
+    if _is_pair(input_cfg):  # which has no epochs: the budget alone ends it
+        steps = cfg.algorithm.rollout_steps * cfg.env.train.num_envs
+        runner = dataclasses.replace(runner, max_epochs=math.ceil(env_steps / steps))
     return dataclasses.replace(cfg, runner=runner)
 
 
 def _load(input_cfg: InputConfig, overrides: list[str]) -> ExperimentConfig:
     if _is_pair(input_cfg):
-        translated = translate_pair(*input_cfg, _arguments_of)
-        for note in translated.notes:
-            warnings.warn(note, CompatibilityNote, stacklevel=4)
+        translated = translate_pair(*input_cfg, accepted_keys)
+        show_notes(translated.notes, stacklevel=5)
         return config_from_mapping(translated.mapping, overrides)
     if isinstance(input_cfg, ExperimentConfig):
         return config_from_mapping(dataclasses.asdict(input_cfg), overrides)
@@ -145,12 +129,6 @@ def _is_pair(input_cfg: object) -> TypeGuard[Pair]:
     )
 
 
-def _arguments_of(model_type: str) -> Collection[str] | None:
-    """The keys that a reward model takes; None for a class that takes its whole config."""
-    cls = REWARD_MODELS.find(model_type)
-    return None if takes_whole_config(cls) else list(inspect.signature(cls).parameters)
-
-
 def _check_algorithm(cfg: ExperimentConfig, on_policy: bool) -> None:
     if (cfg.algorithm.off_policy is None) == on_policy:
         return
@@ -165,7 +143,3 @@ def _limit(name: str, asked: int, configured: int | None) -> int:
     if type(asked) is not int or asked < 1:
         raise ConfigError(f"{name}: found {asked!r}, expected a positive whole number")
     return asked if configured is None else min(asked, configured)
-
-
-def _iterations(cfg: ExperimentConfig, env_steps: int) -> int:
-    return math.ceil(env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))

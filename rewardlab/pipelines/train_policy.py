@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
+from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
@@ -40,6 +41,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     `expert_data` is for reward models that learn from an expert and whose config names no file of it: anything that
     `rewardlab.rewards.zoo.experts` reads.
     """
+    refuse_robot_keys(cfg)
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     if (out / HISTORY).exists() and cfg.runner.resume_dir is None:

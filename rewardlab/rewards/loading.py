@@ -1,7 +1,6 @@
 """Reward models from a name, or from a file."""
 
 import dataclasses
-import functools
 import inspect
 import itertools
 import warnings
@@ -12,6 +11,7 @@ from typing import Any, get_type_hints
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
@@ -48,8 +48,8 @@ def create_reward_model(
         raise ConfigError(f"model_type: {found}; expected one of {', '.join(sorted(REWARD_MODELS))}")
     name = next(iter(names.values()))
     cls = REWARD_MODELS.find(name)
-    if takes_whole_config(cls):
-        return cls(WholeConfig(settings), device, tb_logger)  # type: ignore[call-arg]
+    if ding_models.is_ding_class(cls):
+        return ding_models.make(cls, settings, device, tb_logger)
     settings = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
     accepted = _arguments(cls)
     # Every config has a precision; models without one run in fp32 anyhow.
@@ -76,23 +76,6 @@ def _check_types(cls: type[BaseRewardModel], settings: Mapping[str, Any]) -> Non
                 continue  # the class itself names the nearest choice
             reason = first["msg"].removeprefix("Input should be ")
             raise ConfigError(f"{key}: found {value!r}, expected {reason}") from None
-
-
-class WholeConfig(dict[str, Any]):
-    """A config whose keys are attributes too, for classes that take it whole."""
-
-    def __getattr__(self, key: str) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            raise AttributeError(key) from None
-
-
-@functools.cache  # asked for every batch that is drawn
-def takes_whole_config(cls: type[BaseRewardModel]) -> bool:
-    """Whether a class is written in DI-engine's form: `__init__(config, device, tb_logger)`, and lists of dictionaries
-    as data."""
-    return list(inspect.signature(cls).parameters)[:3] == ["config", "device", "tb_logger"]
 
 
 def load_reward_model(

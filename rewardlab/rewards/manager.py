@@ -16,6 +16,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rewardlab.compat.ding_models import adapted
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
@@ -191,9 +192,9 @@ class RewardManager:
         models = {}
         for name, one in wanted.items():
             if task is None or model_class(one).gives_probability:
-                models[name] = load_reward_model(one.checkpoint_path, overrides=one, device=device)
+                models[name] = adapted(load_reward_model(one.checkpoint_path, overrides=one, device=device))
             else:
-                models[name] = create_reward_model(without_expert_data(one), device).bind(*task)
+                models[name] = adapted(create_reward_model(without_expert_data(one), device)).bind(*task)
         manager = cls(models, config, wanted, off_policy=off_policy, action_space=None if task is None else task[1])
         classifiers = [name for name, model in models.items() if model.gives_probability]
         for name in classifiers:

@@ -9,6 +9,7 @@ from gymnasium import Space
 from tensordict import TensorDict
 from torch import Tensor
 
+from rewardlab.compat.ding_models import adapted
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig, RewardModelConfig
 from rewardlab.data.episode_replay import WholeEpisodes
 from rewardlab.errors import ConfigError
@@ -54,7 +55,7 @@ class RewardTrainer:
         models: dict[str, BaseRewardModel] = {}
         taken = expert_data is None
         for name, one in wanted.items():
-            model = create_reward_model(one, device)
+            model = adapted(create_reward_model(one, device))
             model.check_run(config, algorithm)
             _check_trained(model, one, config)
             taken |= _give_expert_data(model, one, config, expert_data)

@@ -1,6 +1,5 @@
 """Workers of reward models: one scores frames for RL, the other trains a classifier together with its like."""
 
-import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from rewardlab import compat
+from rewardlab.compat.names import older_class_names
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
 from rewardlab.rewards.manager import RewardManager, TermFacts
 from rewardlab.training.processes import joined
@@ -128,9 +127,4 @@ def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
     return group.call("train", meeting).result()[0]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in compat.CLASS_NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    today = compat.CLASS_NAMES[name]
-    warnings.warn(f"class {name} is now {today}", compat.CompatibilityNote, stacklevel=2)
-    return globals()[today]
+__getattr__ = older_class_names(__name__)

@@ -81,7 +81,7 @@ def test_overrides_reach_blocks_and_items_of_a_list() -> None:
         "cluster.component_placement={actor: 0-0, reward: 1}",
         "env.train.image_size=[3,128,96]",
     ]
-    cfg = config_from_mapping(nodes, overrides)
+    cfg = config_from_mapping(nodes, overrides, check_files=False)
     hardware = cfg.cluster.node_groups[0].hardware
     assert hardware is not None
     assert hardware.configs == ({"robot_ip": "10.0.0.2"},)

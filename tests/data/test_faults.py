@@ -199,7 +199,7 @@ def test_every_flipped_bit_of_the_default_format_is_noticed(tmp_path, make_episo
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
 @pytest.mark.parametrize("name", ["pickle", "npy"])
-def test_a_flipped_bit_in_the_documents_formats_is_an_error_or_a_valid_episode(tmp_path, make_episode, name):
+def test_a_flipped_bit_in_pickle_or_npy_is_an_error_or_a_valid_episode(tmp_path, make_episode, name):
     """They have no place for a checksum: a wrong pixel cannot be seen, but nothing else may come through."""
     path = EpisodeWriter(tmp_path, name).write(make_episode(length=3, size=4))
     whole = path.read_bytes()

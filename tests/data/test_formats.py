@@ -50,14 +50,14 @@ def test_a_frame_or_camera_that_is_not_there(tmp_path, make_episode, name):
         stored.frame("base_camera", 6)
 
 
-def test_all_256_levels_survive_document_002s_floats(tmp_path):
+def test_all_256_levels_survive_the_floats_of_npy(tmp_path):
     frames = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
     columns = {"observation.images.base_camera": frames, "success": np.ones(1, dtype=bool)}
     EpisodeWriter(tmp_path, "npy").write(Episode.from_columns(columns))
     np.testing.assert_array_equal(read_episodes(tmp_path)[0].frame("base_camera", 0), frames[0])
 
 
-def test_npy_is_exactly_document_002(tmp_path, make_episode):
+def test_npy_has_exactly_its_layout(tmp_path, make_episode):
     writer = EpisodeWriter(tmp_path, "npy")
     positive, negative = writer.write(make_episode()), writer.write(make_episode(success=False))
     assert positive == tmp_path / "positive" / "000000.npy"
@@ -72,7 +72,7 @@ def test_npy_is_exactly_document_002(tmp_path, make_episode):
     assert (labels.dtype, labels.tolist()) == (np.float32, [0, 0, 0, 1, 1, 0])
 
 
-def test_pickle_is_exactly_document_003(tmp_path, make_episode):
+def test_pickle_has_exactly_its_layout(tmp_path, make_episode):
     writer = EpisodeWriter(tmp_path, "pickle")
     first, second = writer.write(make_episode()), writer.write(make_episode(success=False))
     assert first == tmp_path / "success" / "episode_000000.pkl"

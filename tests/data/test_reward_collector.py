@@ -1,4 +1,4 @@
-"""Document 002's collector."""
+"""RewardDataCollector."""
 
 from types import SimpleNamespace
 

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.observations import as_observation
 from rewardlab.envs.policies import make_policy
@@ -119,11 +120,30 @@ def test_pictures_of_a_plain_environment_come_with_the_observation() -> None:
         ("CartPole-v1", {"options": {"gravity": 3}}, "does not take these options.*gravity"),
         ("test/Counter", {"obs_mode": "images", "cameras": ("a", "b")}, "has one picture"),
         ("test/Counter", {"obs_mode": "proprio+images"}, "obs_mode: 'test/Counter' does not say"),
+        ("CartPole-v1", {"reward": "sparse"}, "reward: 'CartPole-v1' does not offer it"),
+        ("CartPole-v1", {"success_hold_steps": 3}, "success_hold_steps: 'CartPole-v1' does not offer it; found 3"),
+        ("CartPole-v1", {"image_size": (3, 32, 32)}, "image_size: 'CartPole-v1' does not offer it"),
+        ("CartPole-v1", {"cameras": ("wrist",)}, "cameras: 'CartPole-v1' does not offer it"),
+        ("toy/KeyDoor", {"obs_mode": "images"}, "obs_mode: 'toy/KeyDoor' does not offer it"),
+        ("toy/BitFlip", {"image_size": (3, 32, 32)}, "image_size: 'toy/BitFlip' does not offer it"),
     ],
 )
 def test_what_cannot_be_made_says_why(env_id: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_vec_env(env_id, **settings)
+
+
+def test_cameras_may_be_named_where_there_are_pictures_or_none_are_wanted() -> None:
+    make_vec_env("test/Counter", obs_mode="images", cameras=("view",), image_size=(3, 24, 32))
+    make_vec_env("CartPole-v1", cameras=())
+    make_vec_env("toy/BitFlip", cameras=("base_camera",), image_size=(3, 64, 64))  # the defaults
+
+
+@pytest.mark.parametrize("env_id", ["tabletop/PickCube", "toy/BitFlip", "CartPole-v1"])
+def test_no_environment_takes_the_place_of_a_robot(env_id: str) -> None:
+    pose = (0.5, 0.0, 0.1, -3.14, 0.0, 0.0)
+    with pytest.raises(ConfigError, match=r"target_ee_pose: no robot driver is available yet.*a simulation instead"):
+        make_vec_env(EnvConfig(id=env_id, target_ee_pose=pose))
 
 
 def test_scripted_policies_say_what_they_need() -> None:

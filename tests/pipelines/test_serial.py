@@ -1,4 +1,4 @@
-"""The calls of document 004: what they set, what they refuse, and that they train."""
+"""The serial pipelines: what they set, what they refuse, and that they train."""
 
 import dataclasses
 import json

@@ -197,7 +197,7 @@ def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -
 
 
 class DocumentedBalance(BaseRewardModel):
-    """A model in the form that document 004 prints: it takes its whole config, and lists of dictionaries."""
+    """A model written for DI-engine: it takes its whole config, and lists of dictionaries."""
 
     def __init__(self, config: Any, device: str, tb_logger: Any) -> None:
         self.cfg, self.tb_logger = config, tb_logger
@@ -226,9 +226,7 @@ def documented() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_a_model_in_the_form_of_the_document_trains_with_the_policy(
-    algorithm: str, tmp_path: Path, documented: None
-) -> None:
+def test_a_model_written_for_ding_trains_with_the_policy(algorithm: str, tmp_path: Path, documented: None) -> None:
     out = tmp_path / "run"
     own = ["reward.use_reward_model=true", "reward.cotrain=true", "reward.model.model_type=documented_balance"]
     train(f"zoo/cartpole_{algorithm}", out, *own, "+reward.model.options.slope=2.0")

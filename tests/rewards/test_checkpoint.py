@@ -57,7 +57,7 @@ def test_scores_do_not_depend_on_who_loads(model: SuccessClassifier, tmp_path: P
         assert torch.equal(load_reward_model(file).probabilities(make_batch(4)), expected)
 
 
-def test_the_dictionary_of_document_002(model: SuccessClassifier, tmp_path: Path) -> None:
+def test_a_training_dictionary_as_a_checkpoint(model: SuccessClassifier, tmp_path: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters())
     content = {
         "epoch": 3,
@@ -140,7 +140,7 @@ def test_use_pretrain_is_inferred_from_the_kernel(trained_with: bool, tmp_path: 
 
 
 def test_the_encoder_of_the_checkpoint_takes_precedence(tmp_path: Path) -> None:
-    """Document 002's block for RL names the encoder's file too; it may be gone."""
+    """A config for RL may name the encoder's file too; it may be gone."""
     path = small_binary().save(tmp_path / "m")
     given = RewardModelConfig(pretrained_encoder_path="/nowhere.pt", use_pretrain=True, freeze_encoder=True)
     assert load_reward_model(path, overrides=given).network.frozen

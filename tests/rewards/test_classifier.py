@@ -237,13 +237,13 @@ class TestRegistry:
             def collect_data(self, data: Any) -> None: ...
             def clear_data(self, iter: int) -> None: ...
 
-        class AsInTheDocument(Constant):
+        class WrittenForDing(Constant):
             def __init__(self, config: Any, device: str, tb_logger: Any) -> None:
                 super().__init__(config["value"])
                 self.arguments = (device, tb_logger)
 
         register_reward_model("constant")(Constant)
-        register_reward_model("as_in_the_document")(AsInTheDocument)
+        register_reward_model("written_for_ding")(WrittenForDing)
         try:
             model = create_reward_model({"type": "constant", "value": 3.0})
             assert isinstance(model, Constant)
@@ -251,11 +251,11 @@ class TestRegistry:
             assert "network.running_mean" in model.state_dict()
             with pytest.raises(ConfigError, match="expert data"):
                 model.load_expert_data([])
-            documented = create_reward_model({"type": "as_in_the_document", "value": 2.0}, "cpu", None)
-            assert isinstance(documented, AsInTheDocument)
-            assert (documented.value, documented.arguments) == (2.0, ("cpu", None))
+            built = create_reward_model({"type": "written_for_ding", "value": 2.0}, "cpu", None)
+            assert isinstance(built, WrittenForDing)
+            assert (built.value, built.arguments) == (2.0, ("cpu", None))
         finally:
-            for name in ("constant", "as_in_the_document"):
+            for name in ("constant", "written_for_ding"):
                 del REWARD_MODELS._entries[name]
 
     def test_the_interface_is_abstract(self) -> None:

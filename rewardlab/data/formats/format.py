@@ -98,12 +98,12 @@ def row_index(t: int, length: int) -> int:
 
 
 def told_by_folder(path: Path) -> bool:
-    """Document 002 puts an episode among the positives also when only the environment's `success_once` says so."""
+    """Whether the folder says success, as it does also where only the environment's `success_once` is set."""
     return path.parent.name in ("positive", "success")
 
 
 def as_labels(values: Array) -> npt.NDArray[np.bool_]:
-    """0 / 1 labels of any number type as bool; `success_frame >= 0.5` is document 002's rule."""
+    """0 / 1 labels of any number type as bool; from 0.5 on a label counts as success."""
     if not np.isfinite(values).all() or values.min(initial=0) < 0 or values.max(initial=0) > 1:
         raise DataError("labels outside [0, 1]")
     return np.asarray(values >= 0.5)

@@ -1,4 +1,4 @@
-"""Document 002's trajectory: `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}."""
+"""A trajectory as `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Document 003's episode: a dictionary of frames, each with its observation, action, reward, done, grasp and success.
+"""A pickled episode: a dictionary of frames, each with its observation, action, reward, done, grasp and success.
 
 The dictionary has one `done` where a Batch has `terminated` and `truncated`: a done frame that is a success is read as
 terminated, any other as truncated. Task, seed and policy have no place in it.

@@ -149,7 +149,7 @@ def data_for(name: str, *, discrete: bool = True, view: View = "state") -> Tenso
 
 
 def as_list(batch: TensorDict) -> list[dict[str, Any]]:
-    """Document 004's form of a flat batch."""
+    """A flat batch as a list of dictionaries, as DI-engine has it."""
     names = {"observation": "obs", "next_observation": "next_obs", "terminated": "done"}
     items = []
     for row in batch:

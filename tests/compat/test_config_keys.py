@@ -1,4 +1,4 @@
-"""Every YAML block and every override printed in the documents lands on today's keys with the printed values."""
+"""Every YAML block and every override in older keys gives today's keys with the same values."""
 
 import warnings
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from rewardlab import compat
+from rewardlab.compat import CompatibilityNote, config_keys, names
 from rewardlab.config import config_from_mapping, load_config
 from rewardlab.config.schema import schema_keys
 from rewardlab.errors import ConfigError
 
-DOCUMENTS = Path(__file__).parent / "documents"
+PRINTED = Path(__file__).parent / "blocks"  # as users have them
 
 REWARD_BLOCK = {
     "reward.use_reward_model": True,
@@ -57,31 +57,31 @@ STAGE_3 = {
     "data.collection.format": "safetensors",
 }
 BLOCKS: dict[str, dict[str, Any]] = {
-    "000_reward_block": {
+    "simulation_reward_block": {
         **REWARD_BLOCK,
         "reward.reward_mode": "terminal",
         "reward.model.dropout": 0.1,
         "reward.model.checkpoint_path": "path/to/checkpoint.safetensors",
         "reward.model.debug_save_dir": "runs//debug_images",
     },
-    "000_two_stage": {
+    "simulation_two_stage": {
         "runner.resume_dir": "logs/.../checkpoints/global_step_100",
         "reward.use_reward_model": True,
         "reward.model.checkpoint_path": "path/to/trained_resnet.safetensors",
     },
-    "000_terminal_mode": {
+    "simulation_terminal_mode": {
         "reward.reward_mode": "terminal",
         "reward.success_reward": 1.0,
         "reward.fail_reward": 0.0,
     },
-    "000_per_step_mode": {"reward.reward_mode": "per_step"},
-    "000_debug_images": {"reward.model.debug_save_dir": "logs/debug_images"},
-    "000_troubleshooting": {
+    "simulation_per_step_mode": {"reward.reward_mode": "per_step"},
+    "simulation_debug_images": {"reward.model.debug_save_dir": "logs/debug_images"},
+    "simulation_troubleshooting": {
         "reward.reward_mode": "terminal",
         "reward.reward_threshold": 0.6,
         "reward.fail_reward": 0.0,
     },
-    "001_reward_block": {
+    "realworld_reward_block": {
         **REWARD_BLOCK,
         "reward.reward_mode": "per_step",
         "reward.model.dropout": 0.0,
@@ -90,7 +90,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
         "reward.model.checkpoint_path": "path/to/checkpoint/best_model",
         "reward.model.debug_save_dir": None,
     },
-    "001_robot_collect": {
+    "realworld_collect": {
         "cluster.node_groups.0.hardware.type": "Franka",
         "cluster.node_groups.0.hardware.configs": ({"robot_ip": "ROBOT_IP"},),
         "runner.task": "collect",
@@ -99,18 +99,18 @@ BLOCKS: dict[str, dict[str, Any]] = {
         "env.eval.success_hold_steps": 20,
         "env.train.success_hold_steps": 20,
     },
-    "001_reward_in_rl": {
+    "realworld_reward_in_rl": {
         "reward.use_reward_model": True,
         "reward.reward_mode": "per_step",
         "reward.combine_mode": "replace",
         "reward.model.checkpoint_path": "logs/reward_model_realworld/checkpoints/best_model",
     },
-    "001_debug_images": {"reward.model.debug_save_dir": "logs/debug_images"},
-    "002_stage1_collect": STAGE_1,
-    "002_complete_stage1": STAGE_1,
-    "002_stage3_train": STAGE_3,
-    "002_complete_stage3": STAGE_3,
-    "003_collect": {
+    "realworld_debug_images": {"reward.model.debug_save_dir": "logs/debug_images"},
+    "workflow_stage1_collect": STAGE_1,
+    "workflow_complete_stage1": STAGE_1,
+    "workflow_stage3_train": STAGE_3,
+    "workflow_complete_stage3": STAGE_3,
+    "guide_collect": {
         "env.train.obs_mode": "state",
         "env.train.options": {},
         "data.collection.enabled": True,
@@ -120,7 +120,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
         "data.collection.format": "pickle",
         "runner.task": "train_policy",
     },
-    "003_train_reward": {
+    "guide_train_reward": {
         "runner.task": "train_reward",
         "data.data_path": "/embodied/data",
         "runner.max_epochs": 100,
@@ -129,7 +129,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
         "actor.optim.lr": 1e-4,
         "runner.checkpoint_dir": "/embodied/../../logs/reward_checkpoints",
     },
-    "003_reward_in_rl": {
+    "guide_reward_in_rl": {
         "cluster.component_placement": {"actor": "0-0", "env": "0-0", "rollout": "0-0", "reward": "0-1"},
         "runner.resume_dir": None,
         "reward.use_reward_model": True,
@@ -152,27 +152,27 @@ def notes_of(caught: list[warnings.WarningMessage]) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_block_of_a_document(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_of_older_keys(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBODIED_PATH", "/embodied")
-    mapping: Any = OmegaConf.to_container(OmegaConf.load(DOCUMENTS / f"{block}.yaml"))
+    mapping: Any = OmegaConf.to_container(OmegaConf.load(PRINTED / f"{block}.yaml"))
     cfg = config_from_mapping(mapping, check_files=False)
     assert {key: value_at(cfg, key) for key in BLOCKS[block]} == BLOCKS[block]
     # The same block as a file of its own, through Hydra.
-    assert load_config(str(DOCUMENTS / f"{block}.yaml"), check_files=False) == cfg
+    assert load_config(str(PRINTED / f"{block}.yaml"), check_files=False) == cfg
 
 
 def test_every_block_is_tested() -> None:
-    assert {file.stem for file in DOCUMENTS.glob("*.yaml")} == {*BLOCKS, "000_negative_reward"}
+    assert {file.stem for file in PRINTED.glob("*.yaml")} == {*BLOCKS, "simulation_negative_reward"}
 
 
 def test_negative_reward_is_refused_with_the_key_to_use() -> None:
     with pytest.raises(ConfigError, match=r"use_negative_reward = True is not supported: .*set reward\.fail_reward"):
-        load_config(str(DOCUMENTS / "000_negative_reward.yaml"))
-    with pytest.warns(compat.CompatibilityNote, match="reward.use_negative_reward is ignored"):
+        load_config(str(PRINTED / "simulation_negative_reward.yaml"))
+    with pytest.warns(CompatibilityNote, match="reward.use_negative_reward is ignored"):
         config_from_mapping({"reward": {"use_negative_reward": False}})
 
 
-def test_training_command_of_document_001() -> None:
+def test_overrides_of_a_training_command() -> None:
     overrides = [
         "data.num_samples_per_episode=0",
         "data.fail_success_ratio=3.0",
@@ -194,8 +194,8 @@ def test_training_command_of_document_001() -> None:
     assert cfg.runner.logger.log_path == "logs/reward_model_realworld"
 
 
-def test_overrides_of_document_002() -> None:
-    with pytest.warns(compat.CompatibilityNote):
+def test_overrides_of_older_keys() -> None:
+    with pytest.warns(CompatibilityNote):
         collect = load_config("tabletop_pickcube", ["reward.collect_data=True", "reward.use_reward_model=False"])
     assert collect.data.collection.enabled
     assert collect.data.collection.format == "npy"
@@ -203,7 +203,7 @@ def test_overrides_of_document_002() -> None:
 
     train = ["reward.use_reward_model=True", "reward.collect_data=False"]
     train.append('reward.reward_model.checkpoint_path="./checkpoints/reward_model.pt"')
-    with pytest.warns(compat.CompatibilityNote):
+    with pytest.warns(CompatibilityNote):
         policy = load_config("tabletop_pickcube", train, check_files=False)
     assert policy.reward.model.checkpoint_path == "./checkpoints/reward_model.pt"
     assert not policy.data.collection.enabled
@@ -229,7 +229,7 @@ def test_todays_names_give_no_notes(recwarn: pytest.WarningsRecorder) -> None:
 
 def test_translate_leaves_its_argument_alone() -> None:
     old = {"reward": {"mode": "add"}}
-    assert compat.translate(old).mapping == {"reward": {"combine_mode": "add"}}
+    assert config_keys.translate(old).mapping == {"reward": {"combine_mode": "add"}}
     assert old == {"reward": {"mode": "add"}}
 
 
@@ -271,33 +271,33 @@ def test_arguments_of_a_simulator_become_options() -> None:
     assert env.train.options == {"control_mode": "pd_ee_delta_pos"}
 
 
-def test_config_of_a_document_that_is_not_built_yet() -> None:
+def test_older_config_name_without_a_config_of_today() -> None:
     with pytest.raises(
         ConfigError, match=r"config 'maniskill_ppo_cnn' is not available yet\. On the built-in task: tabletop_ppo_cnn"
     ):
         load_config("maniskill_ppo_cnn")
 
 
-def test_config_name_of_a_document_that_has_a_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(compat.CONFIG_NAMES, "maniskill_ppo_cnn", "tabletop_pickcube")
-    with pytest.warns(compat.CompatibilityNote, match="config maniskill_ppo_cnn is now tabletop_pickcube"):
+def test_older_config_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(names.CONFIG_NAMES, "maniskill_ppo_cnn", "tabletop_pickcube")
+    with pytest.warns(CompatibilityNote, match="config maniskill_ppo_cnn is now tabletop_pickcube"):
         assert load_config("maniskill_ppo_cnn") == load_config("tabletop_pickcube")
 
 
 def test_tables_lead_to_keys_that_exist_and_from_keys_that_do_not() -> None:
     known = set(schema_keys())
-    implied = {key for values in compat.IMPLIED.values() for key in values}
-    assert {*compat.KEYS.values(), *compat.VALUES, *implied} <= known
-    assert known.isdisjoint({*compat.KEYS, *compat.DROPPED, *compat.REFUSED})
+    implied = {key for values in config_keys.IMPLIED.values() for key in values}
+    assert {*config_keys.KEYS.values(), *config_keys.VALUES, *implied} <= known
+    assert known.isdisjoint({*config_keys.KEYS, *config_keys.DROPPED, *config_keys.REFUSED})
 
 
 def test_no_row_leads_to_another_row() -> None:
-    for today in compat.KEYS.values():
+    for today in config_keys.KEYS.values():
         path = today.split(".")
-        assert not any(".".join(path[:n]) in compat.KEYS for n in range(1, len(path) + 1)), today
+        assert not any(".".join(path[:n]) in config_keys.KEYS for n in range(1, len(path) + 1)), today
 
 
 @pytest.mark.parametrize("name", ["maniskill_train_resnet_reward", "maniskill_train_reward_model"])
-def test_reward_training_by_the_names_of_document_003(name: str) -> None:
-    with pytest.warns(compat.CompatibilityNote, match=f"config {name} is now reward_training"):
+def test_older_names_of_reward_training(name: str) -> None:
+    with pytest.warns(CompatibilityNote, match=f"config {name} is now reward_training"):
         assert load_config(name, check_files=False).runner.task == "train_reward"

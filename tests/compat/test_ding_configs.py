@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rewardlab import compat_ding
+from rewardlab.compat import ding_configs, ding_rewards
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import ExperimentConfig, schema_keys
 from rewardlab.errors import ConfigError
@@ -81,7 +81,7 @@ def pair(policy: dict[str, Any] = DQN, kind: str = "dqn", env: str = "cartpole",
 
 
 def translated(main: Mapping[str, Any], create: Mapping[str, Any]) -> tuple[ExperimentConfig, list[str]]:
-    result = compat_ding.translate_pair(main, create, FIELDS.__getitem__)
+    result = ding_configs.translate_pair(main, create, FIELDS.__getitem__)
     return config_from_mapping(result.mapping, check_files=False), result.notes
 
 
@@ -203,7 +203,7 @@ def test_the_pair_may_be_easydicts_and_stays_as_it_was() -> None:
 )
 def test_keys_of_reward_models(given: dict[str, Any], expected: dict[str, Any]) -> None:
     assert options(**given) == expected
-    assert set(expected) <= FIELDS[compat_ding.REWARD_TYPES.get(given["type"], given["type"])]
+    assert set(expected) <= FIELDS[ding_rewards.TYPES.get(given["type"], given["type"])]
 
 
 def test_the_two_models_of_ngu_are_one() -> None:
@@ -281,9 +281,9 @@ def test_an_env_id_is_stronger_than_the_type(name: str, expected: str, more: dic
 
 
 def test_every_row_leads_to_a_key_of_the_schema() -> None:
-    tables = [compat_ding.KEYS, *compat_ding.KEYS_OF.values()]
+    tables = [ding_configs.KEYS, *ding_configs.KEYS_OF.values()]
     named = {key for table in tables for key in table.values()}
-    named |= {key for defaults in compat_ding.DEFAULTS.values() for key in defaults}
+    named |= {key for defaults in ding_configs.DEFAULTS.values() for key in defaults}
     assert named <= set(schema_keys())
-    for kind, renamed in compat_ding.REWARD_KEYS.items():
+    for kind, renamed in ding_rewards.KEYS.items():
         assert set(renamed.values()) <= FIELDS[kind]

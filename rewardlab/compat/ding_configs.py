@@ -1,16 +1,18 @@
-"""DI-engine's pair of configs (document 004) in today's keys. No other module knows the names of DI-engine's keys.
+"""DI-engine's pair of configs (main_config, create_config) in today's keys.
 
-What is not given has DI-engine's default where that differs from ours, so that a pair means here what it meant there.
-What has no counterpart is dropped: in silence if nothing is lost, with a note if something is. Keys that no table knows
-are named in one note, never passed over.
+A key that is not given has DI-engine's default where that differs from ours, so that a pair means here what it means
+there. A key without counterpart is dropped: silently if nothing is lost, else with a note. Keys that no table knows are
+named in one note.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rewardlab.compat import Translation
+from rewardlab.compat.ding_rewards import TYPES, reward_options
 from rewardlab.errors import ConfigError
+from rewardlab.nested import leaves, put
 from rewardlab.registry import unknown_name
 
 # create_config.policy.type -> algorithm.name
@@ -118,23 +120,21 @@ _UPDATES_PER_EVALUATION, _UPDATES_PER_CHECKPOINT = 1_000, 10_000
 _EPSILON_DECAY = 10_000
 _STEPS_OF_EPISODES = 32  # of each environment, where DI-engine counts episodes
 
-# Keys and blocks of which nothing is lost: what machines do, and what the environment or the algorithm says anyway.
-SILENT = {
-    "seed",
-    *(f"create_config.{name}" for name in ("env_manager", "replay_buffer", "collector", "learner", "evaluator")),
-    *(f"create_config.{name}.import_names" for name in ("env", "policy", "reward_model")),
-    *(f"env.{name}" for name in ("type", "env_id", "manager", "replay_path", "act_scale", "use_act_scale")),
-    *(f"policy.{name}" for name in ("type", "cuda", "multi_gpu", "on_policy", "action_space", "continuous")),
-    *(f"policy.{name}" for name in ("recompute_adv", "command", "eval.env_num", "eval.evaluator")),
-    *(f"policy.other.{name}" for name in ("commander", "eps", "replay_buffer.type")),
-    *(f"policy.model.{name}" for name in ("obs_shape", "agent_obs_shape", "global_obs_shape", "action_shape")),
-    *(f"policy.model.{name}" for name in ("action_space", "continuous", "collector_env_num", "head_hidden_size")),
-    *(f"policy.model.actor_head_{name}" for name in ("hidden_size", "layer_num", "type")),
-    *(f"policy.model.critic_head_{name}" for name in ("hidden_size", "layer_num", "type")),
-    *(f"policy.learn.{name}" for name in ("multi_gpu", "learner", "adv_norm", "ppo_param_init", "log_space")),
-    *(f"policy.learn.{name}" for name in ("grad_clip_type", "learning_rate_alpha")),
-    *(f"policy.collect.{name}" for name in ("env_num", "collector_env_num", "collector", "noise_sigma")),
+# Block -> keys and blocks in it of which nothing is lost: what machines do, and what the environment or the algorithm
+# says anyway.
+_SILENT_IN = {
+    "create_config": "env_manager replay_buffer collector learner evaluator env.import_names policy.import_names "
+    "reward_model.import_names",
+    "env": "type env_id manager replay_path act_scale use_act_scale",
+    "policy": "type cuda multi_gpu on_policy action_space continuous recompute_adv command eval.env_num eval.evaluator",
+    "policy.other": "commander eps replay_buffer.type",
+    "policy.model": "obs_shape agent_obs_shape global_obs_shape action_shape action_space continuous collector_env_num "
+    "head_hidden_size actor_head_hidden_size actor_head_layer_num actor_head_type critic_head_hidden_size "
+    "critic_head_layer_num critic_head_type",
+    "policy.learn": "multi_gpu learner adv_norm ppo_param_init log_space grad_clip_type learning_rate_alpha",
+    "policy.collect": "env_num collector_env_num collector noise_sigma",
 }
+SILENT = {"seed", *(f"{block}.{key}" for block, keys in _SILENT_IN.items() for key in keys.split())}
 # Key -> (the value that says what is done here anyway, what is done here).
 NEUTRAL: dict[str, tuple[Any, str]] = {
     "policy.nstep": (1, "targets look one step ahead"),
@@ -153,133 +153,94 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
     "policy.collect.demonstration_info_path": (None, "demonstrations are given as expert_data"),
 }
 
-# reward_model.type -> reward.model.model_type
-REWARD_TYPES = {"rnd-ngu": "ngu", "episodic": "ngu"}
-# Of a type: DI-engine's key -> the argument here. Keys with the same name need no row.
-REWARD_KEYS: dict[str, dict[str, str]] = {"pwil": {"alpha": "reward_scale", "beta": "bandwidth"}}
-# What the environment's spaces say, or only DI-engine's logs need.
-REWARD_SILENT = {
-    *(
-        "type",
-        "exp_name",
-        "env_id",
-        "algo_for_model",
-        "collect_count",
-        "log_every_n_train",
-        "store_model_every_n_train",
-    ),
-    *("obs_shape", "action_shape", "input_size", "s_size", "a_size", "discrete_action", "continuous"),
-}
-_GIVE_DATA = "demonstrations are made beforehand and given as expert_data or reward_model.expert_data_path"
-_SCALE = "novelty is divided by its running root mean square; the environment's reward is left alone"
-REWARD_DROPPED: dict[str, str] = {
-    **dict.fromkeys(("expert_model_path", "expert_load_path", "offline_data_path", "data_path"), _GIVE_DATA),
-    **dict.fromkeys(("checkpoint_min", "checkpoint_max", "checkpoint_step", "num_trajs"), _GIVE_DATA),
-    **dict.fromkeys(("eps_list", "num_trajs_per_bin", "bc_iterations", "bc_path"), "see collect_noise_rollouts"),
-    **dict.fromkeys(("obs_norm_clamp_min", "obs_norm_clamp_max"), "observations are clipped at 5 deviations"),
-    **dict.fromkeys(("extrinsic_reward_norm", "extrinsic_reward_norm_max"), _SCALE),
-    **dict.fromkeys(("episode_size", "sample_per_episode"), "her_replay_k says how many goals are tried"),
-    "last_nonzero_reward_rescale": _SCALE,
-    "last_nonzero_reward_weight": _SCALE,
-    "load_path": "a trained reward model is given as reward.model.checkpoint_path",
-    "nstep": "targets look one step ahead",
-    "reward_model_path": "the reward model is saved in the checkpoints of the run",
-    "sample_size": "all transitions of the expert are used",
-    "target_new_data_count": "an iteration collects policy.collect.n_sample transitions",
-}
-# Hidden layers that `hidden_size` stands for.
-_LAYERS = {"guided_cost": 2, "red": 2}
-_RESCALE = 0.01
-_SNIPPETS = 6_000
-
-Flat = dict[str, Any]
+Flat = dict[str, Any]  # by dotted keys
 
 
 def translate_pair(
     main_config: Mapping[str, Any],
     create_config: Mapping[str, Any],
-    arguments_of: Callable[[str], Collection[str] | None],
+    accepted_keys: Callable[[str], Collection[str] | None],
 ) -> Translation:
     """The same experiment in today's keys, without a budget. The arguments are not changed.
 
-    `arguments_of` says which keys a reward model takes; None means any.
+    `accepted_keys` gives the keys that a type of reward model takes; None means any.
     """
     pair = _Pair(main_config, create_config)
-    pair.take_algorithm()
-    pair.take_environment()
-    pair.take_reward_model(arguments_of)
-    pair.take_keys()
-    pair.take_pace()
-    pair.take_rest()
-    return Translation(_nested(pair.result), {}, pair.notes)
+    pair.translate_algorithm()
+    pair.translate_environment()
+    pair.translate_reward_model(accepted_keys)
+    pair.translate_keys()
+    pair.translate_counts()
+    pair.note_the_rest()
+    mapping: dict[str, Any] = {}
+    for key, value in pair.result.items():
+        put(mapping, tuple(key.split(".")), value)
+    return Translation(mapping, {}, pair.notes)
 
 
 class _Pair:
     """What is `left` of a pair to translate, and the `result` so far."""
 
     def __init__(self, main_config: Mapping[str, Any], create_config: Mapping[str, Any]) -> None:
-        self.left: Flat = dict(_leaves(main_config)) | dict(_leaves(create_config, "create_config."))
+        both = {**main_config, "create_config": create_config}
+        self.left: Flat = {".".join(path): value for path, value in leaves(both) if not isinstance(value, Mapping)}
         self.result: Flat = {"runner.task": "train_policy", "actor.optim.schedule": "constant"}
         self.notes: list[str] = []
         self.algorithm = ""
 
-    def take_algorithm(self) -> None:
+    def translate_algorithm(self) -> None:
         found = self.left.pop("create_config.policy.type", None)
         name = str(found).removesuffix("_command")
         if name not in ALGORITHMS:
             nearest = f"; the nearest to it is {NEAREST[name]}" if name in NEAREST else ""
             raise ConfigError(f"create_config.policy.type: found {found!r}, expected {', '.join(ALGORITHMS)}{nearest}")
-        self.algorithm = ALGORITHMS[name]
-        self.result["algorithm.name"] = self.algorithm
+        self.algorithm = self.result["algorithm.name"] = ALGORITHMS[name]
         if name == "ppo_offpolicy":
             self.notes.append("policy type ppo_offpolicy is ppo: it learns from each rollout once, and keeps none")
 
-    def take_environment(self) -> None:
-        kind = self.left.pop("create_config.env.type", None) or self.left.get("env.type")
+    def translate_environment(self) -> None:
+        kind = str(self.left.pop("create_config.env.type", None) or self.left.get("env.type"))
         name = self.left.get("env.env_id")
-        if name is not None:
-            keys = ENVIRONMENT_IDS.get(name, {"id": name})
-        elif kind in ENVIRONMENTS:
-            keys = ENVIRONMENTS[kind]
-        else:
-            problem = unknown_name("environment", str(kind), ENVIRONMENTS)
+        if name is None and kind not in ENVIRONMENTS:
+            problem = unknown_name("environment", kind, ENVIRONMENTS)
             raise ConfigError(f"create_config.env.type: {problem}. Of any other, give env.env_id, a Gymnasium id")
+        keys = ENVIRONMENTS[kind] if name is None else ENVIRONMENT_IDS.get(name, {"id": name})
         self.result |= {f"env.train.{key}": value for key, value in keys.items()}
 
-    def take_reward_model(self, arguments_of: Callable[[str], Collection[str] | None]) -> None:
+    def translate_reward_model(self, accepted_keys: Callable[[str], Collection[str] | None]) -> None:
         given = self._reward_block()
         found = given.pop("type", None)
         if not isinstance(found, str):
             raise ConfigError(f"create_config.reward_model.type: found {found!r}, expected the name of a reward model")
-        kind = REWARD_TYPES.get(found, found)
-        accepted = arguments_of(kind)
-        options, notes = _reward_options(kind, given)
+        self.result["reward.model.model_type"] = kind = TYPES.get(found, found)
+        accepted = accepted_keys(kind)
+        options, notes = reward_options(kind, given)
         for key, value in options.items():
             if accepted is None or key in accepted:
                 self.result[f"reward.model.options.{key}"] = value
             else:
                 self.left[f"reward_model.{key}"] = value  # to be named with the other unknown ones
-        self.result["reward.model.model_type"] = kind
         self.notes += notes
 
     def _reward_block(self) -> Flat:
         """The keys of the reward model, from wherever DI-engine's families keep them."""
-        block = self._pop_block("reward_model.") | self._pop_block("create_config.reward_model.")
-        her = self._pop_block("policy.other.her.")
-        life_long, episodic = (
-            self._pop_block(f"{name}_reward_model.") | self._pop_block(f"create_config.{name}_reward_model.")
-            for name in ("rnd", "episodic")
-        )
-        if life_long or episodic:
+        block = self._pop_block("reward_model")
+        her = self._pop_block("policy.other.her")
+        rnd, episodic = self._pop_block("rnd_reward_model"), self._pop_block("episodic_reward_model")
+        if rnd or episodic:
             self.notes.append("rnd_reward_model and episodic_reward_model are one model, ngu; the latter's keys count")
-            block = life_long | episodic | {"type": "ngu"} | block
+            block = rnd | episodic | {"type": "ngu"} | block
         return {"type": "her"} | her | block if her else block
 
-    def _pop_block(self, start: str) -> Flat:
-        keys = [key for key in self.left if key.startswith(start) and not key.endswith(".import_names")]
-        return {key.removeprefix(start): self.left.pop(key) for key in keys}
+    def _pop_block(self, name: str) -> Flat:
+        """A block of main_config under that of create_config, without `import_names`."""
+        found: Flat = {}
+        for start in (f"{name}.", f"create_config.{name}."):
+            keys = [key for key in self.left if key.startswith(start) and not key.endswith(".import_names")]
+            found |= {key.removeprefix(start): self.left.pop(key) for key in keys}
+        return found
 
-    def take_keys(self) -> None:
+    def translate_keys(self) -> None:
         written: dict[str, str] = {}  # today's key -> DI-engine's
         for old, today in (KEYS | KEYS_OF[self.algorithm]).items():
             if old not in self.left:
@@ -294,11 +255,11 @@ class _Pair:
         if math.isinf(self.result.get("runner.stop_at_return") or 0.0):
             del self.result["runner.stop_at_return"]
         if self.algorithm == "dqn":
-            self._take_exploration()
+            self._translate_exploration()
         if self.algorithm == "sac":
-            self._take_actor()
+            self._translate_sac_networks()
 
-    def _take_exploration(self) -> None:
+    def _translate_exploration(self) -> None:
         # An exponential decay and a straight line over twice its length take as many random actions.
         length = self.left.pop("policy.other.eps.decay", _EPSILON_DECAY)
         straight = self.left.pop("policy.other.eps.type", "exp") == "linear"
@@ -306,23 +267,20 @@ class _Pair:
         if "algorithm.dqn.tau" in self.result:
             self.result.setdefault("algorithm.dqn.target_update_interval", 1)
 
-    def _take_actor(self) -> None:
+    def _translate_sac_networks(self) -> None:
         size = self.left.get("policy.model.actor_head_hidden_size")
         if size is not None:
             self.result["actor.model.hidden_sizes"] = [size, size]  # the head is a layer of its own
-        rate, critics_rate = self.left.pop("policy.learn.learning_rate_policy", None), self.result.get("actor.optim.lr")
-        if critics_rate is None and rate is not None:
-            self.result["actor.optim.lr"] = rate
-        elif rate not in (None, critics_rate):
+        rate = self.left.pop("policy.learn.learning_rate_policy", None)
+        if rate is not None and rate != self.result.setdefault("actor.optim.lr", rate):
             self.notes.append(f"policy.learn.learning_rate_policy = {rate!r} is ignored: that of the critics holds")
 
-    def take_pace(self) -> None:
+    def translate_counts(self) -> None:
         """Counts of samples and updates as steps, passes and ratios; intervals of updates as iterations."""
         environments = self.result.setdefault("env.train.num_envs", 1)
         samples = self._whole("policy.collect.n_sample", environments * _STEPS_OF_EPISODES)
-        steps = math.ceil(samples / environments)
-        self.result[f"algorithm.{self.algorithm}.rollout_steps"] = steps
-        updates = self._take_passes(samples) if self.algorithm == "ppo" else self._take_ratio(samples)
+        self.result[f"algorithm.{self.algorithm}.rollout_steps"] = math.ceil(samples / environments)
+        updates = self._ppo_updates(samples) if self.algorithm == "ppo" else self._off_policy_updates(samples)
         for old, today, default in (
             ("policy.eval.evaluator.eval_freq", "runner.val_check_interval", _UPDATES_PER_EVALUATION),
             ("policy.learn.learner.hook.save_ckpt_after_iter", "runner.save_interval", _UPDATES_PER_CHECKPOINT),
@@ -330,15 +288,17 @@ class _Pair:
             self.result[today] = math.ceil(self._whole(old, default) / updates)
         self.result = DEFAULTS[self.algorithm] | self.result
 
-    def _take_passes(self, samples: int) -> int:
+    def _ppo_updates(self, samples: int) -> int:
+        """Updates in an iteration, after setting the passes over a rollout that they come from."""
         batch = self.result.get("actor.global_batch_size", _BATCH_SIZE)
         updates = self.left.pop("policy.learn.update_per_collect", None)
-        if updates is not None and "algorithm.ppo.update_epochs" not in self.result:
-            self.result["algorithm.ppo.update_epochs"] = max(1, round(updates * batch / samples))
-        passes = self.result.get("algorithm.ppo.update_epochs", DEFAULTS["ppo"]["algorithm.ppo.update_epochs"])
+        default = DEFAULTS["ppo"]["algorithm.ppo.update_epochs"]
+        wanted = default if updates is None else max(1, round(updates * batch / samples))
+        passes = self.result.setdefault("algorithm.ppo.update_epochs", wanted)
         return int(passes * math.ceil(samples / batch))
 
-    def _take_ratio(self, samples: int) -> int:
+    def _off_policy_updates(self, samples: int) -> int:
+        """Updates in an iteration, after setting their ratio to environment steps."""
         updates = self._whole("policy.learn.update_per_collect", _UPDATES_PER_COLLECT[self.algorithm])
         self.result[f"algorithm.{self.algorithm}.utd_ratio"] = updates / samples
         return updates
@@ -350,8 +310,8 @@ class _Pair:
             raise ConfigError(f"{key}: found {value!r}, expected a positive whole number")
         return value
 
-    def take_rest(self) -> None:
-        """Say what is lost, and which keys nobody knows."""
+    def note_the_rest(self) -> None:
+        """Note what is lost, and which keys no table knows."""
         others = {key for keys in KEYS_OF.values() for key in keys}
         unknown = []
         for key, value in self.left.items():
@@ -361,50 +321,10 @@ class _Pair:
                     self.notes.append(f"{key} = {value!r} is ignored: {here}")
             elif key in others:
                 self.notes.append(f"{key} is ignored: {self.algorithm} has no use for it")
-            elif not _covered(key):
+            elif not _is_silent(key):
                 unknown.append(key)
         if unknown:
             self.notes.append(f"keys of the DI-engine config that are not known here are ignored: {', '.join(unknown)}")
-
-
-def _reward_options(kind: str, given: Flat) -> tuple[Flat, list[str]]:
-    """Arguments of a reward model, and what is lost."""
-    options = {REWARD_KEYS.get(kind, {}).get(key, key): value for key, value in given.items()}
-    if "hidden_size" in options:
-        options.setdefault("hidden_size_list", [options["hidden_size"]] * _LAYERS.get(kind, 1))
-        del options["hidden_size"]
-    if (sizes := options.get("hidden_size_list")) and len(sizes) > 1 and sizes[-1] == 1:
-        options["hidden_size_list"] = list(sizes[:-1])  # the last one is the output
-    if any(key.startswith("intrinsic_reward_") for key in options):
-        _take_weight(options)
-    if kind == "icm" and "reverse_scale" in options:
-        # scale * inverse + forward is (1 - beta) * inverse + beta * forward, up to a factor.
-        options["forward_loss_weight"] = 1 / (1 + options.pop("reverse_scale"))
-    if kind in ("trex", "drex"):
-        _take_epochs(options)
-    if kind in ("gail", "guided_cost") and "data_path" in options:
-        options.setdefault("expert_data_path", f"{options.pop('data_path')}/expert_data.pkl")
-    lost: dict[str, list[str]] = {}
-    for key in options.keys() & REWARD_DROPPED.keys():
-        lost.setdefault(REWARD_DROPPED[key], []).append(f"reward_model.{key}")
-    notes = [f"{', '.join(sorted(keys))} ignored: {why}" for why, keys in sorted(lost.items())]
-    dropped = REWARD_SILENT | REWARD_DROPPED.keys()
-    return {key: value for key, value in options.items() if key not in dropped}, notes
-
-
-def _take_weight(options: Flat) -> None:
-    """A weight of None is made from the rescale in DI-engine; a reward that takes the other's place has none."""
-    rescale, weight = options.pop("intrinsic_reward_rescale", _RESCALE), options.get("intrinsic_reward_weight")
-    replaces = options.get("intrinsic_reward_type") == "assign"
-    options["intrinsic_reward_weight"] = 1.0 if replaces else rescale if weight is None else weight
-
-
-def _take_epochs(options: Flat) -> None:
-    """DI-engine passes `update_per_collect` times over its snippets and updates at each pair of them."""
-    snippets = options.pop("num_snippets", _SNIPPETS)
-    if "update_per_collect" in options:
-        options["update_per_collect"] *= snippets
-        options["batch_size"] = 1
 
 
 def _value(today: str, value: Any) -> Any:
@@ -413,26 +333,7 @@ def _value(today: str, value: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _covered(key: str) -> bool:
-    """Whether a key, or a block around it, is one of which nothing is lost."""
+def _is_silent(key: str) -> bool:
+    """Whether nothing is lost by dropping a key, or a block around it."""
     parts = key.split(".")
     return any(".".join(parts[:n]) in SILENT for n in range(1, len(parts) + 1))
-
-
-def _leaves(mapping: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{start}{key}.")
-        else:
-            yield f"{start}{key}", value
-
-
-def _nested(flat: Flat) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *blocks, last = key.split(".")
-        place = nested
-        for block in blocks:
-            place = place.setdefault(block, {})
-        place[last] = value
-    return nested

@@ -1,0 +1,52 @@
+"""Older names of configs and classes."""
+
+import sys
+from collections.abc import Callable, Collection
+from typing import Any
+
+from rewardlab.compat import show_notes
+from rewardlab.errors import ConfigError
+
+# Older name of a config -> today's, or None while the part that it needs does not exist.
+CONFIG_NAMES: dict[str, str | None] = {
+    "maniskill_ppo_mlp": None,
+    "maniskill_ppo_cnn": None,
+    "maniskill_ppo_mlp_collect": None,
+    "maniskill_collect_reward_data": None,
+    "maniskill_train_reward_model": "reward_training",
+    "maniskill_train_resnet_reward": "reward_training",
+    "maniskill_ppo_mlp_resnet_reward": None,
+    "realworld_collect_data": None,
+    "realworld_peginsertion_rlpd_cnn_async": None,
+}
+
+# Older name of a class -> today's, in the same module.
+CLASS_NAMES: dict[str, str] = {
+    "ImageRewardWorker": "RewardWorker",
+    "EmbodiedRewardWorker": "RewardWorker",
+}
+
+
+def todays_config_name(name: str, available: Collection[str]) -> str:
+    """Today's name of a config; a name that is not an older one comes back unchanged."""
+    if name in available or name not in CONFIG_NAMES:
+        return name
+    today = CONFIG_NAMES[name]
+    if today is None:
+        alike = name.replace("maniskill", "tabletop")
+        advice = f"On the built-in task: {alike}" if alike in available else f"Available today: {', '.join(available)}"
+        raise ConfigError(f"config '{name}' is not available yet. {advice}")
+    show_notes([f"config {name} is now {today}"], stacklevel=5)
+    return today
+
+
+def older_class_names(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module whose classes have older names."""
+
+    def find(name: str) -> Any:
+        if name not in CLASS_NAMES:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        show_notes([f"class {name} is now {CLASS_NAMES[name]}"], stacklevel=3)
+        return getattr(sys.modules[module], CLASS_NAMES[name])
+
+    return find

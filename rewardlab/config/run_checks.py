@@ -1,0 +1,99 @@
+"""What must hold before a configuration is run, beyond each key being valid: files exist, and no key misleads."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from rewardlab.config.schema import ExperimentConfig, RewardModelConfig
+from rewardlab.errors import ConfigError
+
+NO_ROBOT = "no robot driver is available yet, and the run would use a simulation instead; remove the key"
+
+
+def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
+    """Raise if a run of `cfg` would fail or mislead; `given` are the keys that the user chose."""
+    refuse_robot_keys(cfg)
+    _check_reward_model_is_used(cfg, given)
+    for problem in _keys_without_effect(cfg):
+        raise ConfigError(problem)
+    if cfg.runner.task == "train_reward" and cfg.data.data_path is None:
+        raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
+    missing = [f"{key}: there is no file or directory {path}" for key, path in _files(cfg) if not Path(path).exists()]
+    if missing:
+        raise ConfigError("\n".join(missing))
+
+
+def refuse_robot_keys(cfg: ExperimentConfig) -> None:
+    """Raise if a run that acts is configured for a robot."""
+    if cfg.runner.task == "train_reward":  # reads episodes, wherever they come from
+        return
+    for name, env in (("train", cfg.env.train), ("eval", cfg.env.eval)):
+        if env.target_ee_pose is not None:
+            raise ConfigError(f"env.{name}.target_ee_pose: {NO_ROBOT}")
+    for index, group in enumerate(cfg.cluster.node_groups):
+        key = f"cluster.node_groups.{index}"
+        raise ConfigError(f"{key}: {NO_ROBOT}" if group.hardware is None else f"{key}.hardware: {NO_ROBOT}")
+
+
+def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
+    """A reward model with the switch off is a choice; one whose switch was never mentioned is a mistake."""
+    reward = cfg.reward
+    if cfg.runner.task != "train_policy" or "use_reward_model" in given.get("reward", {}):
+        return
+    wanted = {
+        "reward.model.checkpoint_path": any(model.checkpoint_path is not None for model in reward.models),
+        "reward.cotrain": reward.cotrain,
+        "reward.pretrain": reward.pretrain,
+    }
+    for key in (key for key, found in wanted.items() if found):
+        raise ConfigError(
+            f"reward.use_reward_model: not given, but {key} is; set it to true for the learned reward, or to false for "
+            "the environment's own"
+        )
+
+
+def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
+    """Keys whose value says that something happens which does not."""
+    if cfg.runner.task != "train_policy":
+        return
+    workers, reward, name = cfg.cluster.workers, cfg.reward, cfg.algorithm.name
+    if cfg.algorithm.sac.demo_path is not None and name != "sac":
+        yield f"algorithm.sac.demo_path: {name} does not learn from demonstrations; set algorithm.name to sac"
+    if reward.use_reward_model and reward.env_reward_weight != 0 and reward.combine_mode != "weighted":
+        yield (
+            f"reward.env_reward_weight: found {reward.env_reward_weight}, which combine_mode {reward.combine_mode} "
+            "does not use; set reward.combine_mode to weighted"
+        )
+    if workers.get("actor", 1) > 1:
+        yield f"cluster.workers.actor: found {workers['actor']}, but a policy is updated by one worker"
+    if "rollout" in workers and workers["rollout"] != workers.get("env", 1):
+        yield (
+            f"cluster.workers.rollout: found {workers['rollout']}, but there is one for each of the "
+            f"{workers.get('env', 1)} env workers; set cluster.workers.env"
+        )
+
+
+def _files(cfg: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """The files and directories that a run reads, each with its key."""
+    if cfg.runner.resume_dir:
+        yield "runner.resume_dir", cfg.runner.resume_dir
+    for model in cfg.reward.models if cfg.reward.use_reward_model else ():
+        if model.checkpoint_path:
+            yield "reward.model.checkpoint_path", model.checkpoint_path
+        yield from (("reward.model.options.expert_data_path", path) for path in _expert_paths(model) if path)
+    if cfg.runner.task == "train_reward":
+        yield from (("data.data_path", path) for path in cfg.data.paths)
+        if encoder := cfg.reward.models[0].pretrained_encoder_path:
+            yield "reward.model.pretrained_encoder_path", encoder
+
+
+def _expert_paths(model: RewardModelConfig) -> list[str | None]:
+    found = model.options.get("expert_data_path")
+    paths = list(found) if isinstance(found, (list, tuple)) else [found]
+    if any(not isinstance(path, (str, NoneType)) for path in paths):
+        raise ConfigError(
+            f"reward.model.options.expert_data_path: found {json.dumps(found)}, expected a path, or a list of paths"
+        )
+    return paths

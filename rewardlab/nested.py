@@ -1,0 +1,29 @@
+"""Nested dictionaries, read and written by the path of a key."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rewardlab.errors import ConfigError
+
+KeyPath = tuple[str, ...]
+
+
+def leaves(mapping: Mapping[str, Any], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every value that is not a block of keys, with its path; an empty block counts as a value."""
+    for key, value in mapping.items():
+        path = (*prefix, str(key))
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+def put(mapping: dict[str, Any], path: KeyPath, value: Any) -> None:
+    """Set a key, with the blocks around it. A different value that is there already is an error."""
+    for depth, key in enumerate(path[:-1], start=1):
+        mapping = mapping.setdefault(key, {})
+        if not isinstance(mapping, dict):
+            raise ConfigError(f"{'.'.join(path[:depth])} = {mapping!r} and {'.'.join(path)} cannot both be given")
+    found = mapping.setdefault(path[-1], value)
+    if found is not value and found != value and value != {}:
+        raise ConfigError(f"{'.'.join(path)}: found both {found!r} and {value!r}, expected one of them")
