@@ -9,7 +9,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"errors", "keys", "registry", "types"},
+    {"errors", "keys", "observations", "registry", "types"},
     {"compat", "compat_ding", "config"},
     {"data", "models"},
     {"envs"},

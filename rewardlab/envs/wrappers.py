@@ -17,20 +17,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns
-from rewardlab.data.images import to_numpy
 from rewardlab.data.writer import EpisodeWriter
-from rewardlab.envs.frames import (
+from rewardlab.envs.step_results import (
     CameraFrames,
     check_autoreset,
     final_info,
-    final_rows,
     flags_of,
-    is_image_batch,
     says_success,
     success_of,
 )
 from rewardlab.errors import DataError
-from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, STATE, SUCCESS_KEYS
+from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, SUCCESS_KEYS
+from rewardlab.observations import final_rows, read_parts, read_vectors, to_numpy
 
 if TYPE_CHECKING:
     from rewardlab.rewards.env_wrappers import RewardModelVectorWrapper, RewardModelWrapper
@@ -236,21 +234,19 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _observe(self, obs: Any) -> Columns:
         watched = None if self._watched == self.num_envs else np.arange(self._watched)
-        states = {name: column[: self._watched] for name, column in self._state(obs).items()}
-        return {**states, **_image_columns(self._frames.now(obs, watched))}
+        vectors = {name: column[: self._watched] for name, column in self._vectors(obs).items()}
+        return {**vectors, **_image_columns(self._frames.now(obs, watched))}
 
     def _observe_final(self, infos: Any, envs: Array) -> Columns:
         images = _image_columns(self._frames.final(infos, envs))
-        return {**self._state(final_rows(infos["final_obs"], envs)), **images}
+        return {**self._vectors(final_rows(infos["final_obs"], envs)), **images}
 
-    def _state(self, obs: Any) -> Columns:
-        state = obs.get("state") if isinstance(obs, Mapping) else obs
-        if state is None and not self._frames.cameras:
-            raise DataError(f"observations have {', '.join(map(str, obs))}; expected 'state', as there are no cameras")
-        if state is None or is_image_batch(state):
-            return {}
-        array = to_numpy(state)
-        return {STATE: array.reshape(len(array), -1).astype(np.float32)}
+    def _vectors(self, obs: Any) -> Columns:
+        vectors = read_vectors(obs)
+        if not vectors and not self._frames.cameras:
+            found = ", ".join(read_parts(obs))
+            raise DataError(f"observations have {found}; expected 'state' (or 'observation'), as there are no cameras")
+        return {f"observation.{name}": array for name, array in vectors.items()}
 
     def __enter__(self) -> Self:
         return self

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import RewardConfig
-from rewardlab.data.images import to_numpy
 from rewardlab.errors import ConfigError
+from rewardlab.observations import to_numpy
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.manager import RewardManager

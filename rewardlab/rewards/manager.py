@@ -11,8 +11,8 @@ from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter, debug_directory
-from rewardlab.rewards.frames import images_of
 from rewardlab.rewards.loading import load_reward_model, sort_models
+from rewardlab.rewards.zoo.transitions import read_images
 
 
 def map_probability(
@@ -167,7 +167,7 @@ class RewardManager:
 
     def _show(self, model: SuccessClassifier, observations: Any, probability: Tensor) -> None:
         assert self.debug_images is not None
-        images = model.network.preprocess.select(images_of(observations))[model.image_keys[0]]
+        images = model.network.preprocess.select(read_images(observations))[model.image_keys[0]]
         self.debug_images.add(images.reshape(-1, *images.shape[-3:]), probability.flatten(), self.threshold)
 
 

@@ -9,8 +9,8 @@ from gymnasium.vector.utils import batch_space
 from tensordict import TensorDict
 
 from rewardlab.data import read_episodes
-from rewardlab.envs.observations import as_observation, to_batch
 from rewardlab.errors import DataError
+from rewardlab.observations import as_observation, to_batch
 from rewardlab.rewards.manager import RewardManager
 from rewardlab.types import Batch
 

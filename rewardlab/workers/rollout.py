@@ -10,8 +10,8 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.data.episodes import Array
-from rewardlab.envs.observations import to_batch
-from rewardlab.models.policies import ActorCritic
+from rewardlab.models.policy_networks import ActorCritic
+from rewardlab.observations import to_batch
 from rewardlab.types import Batch
 from rewardlab.workers.env import Arrival
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from rewardlab.data import Episode, StoredEpisode, read_episodes, unpickle
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
-from rewardlab.rewards.zoo.transitions import NAMES, Rows, find, keys_of, leading_shape
+from rewardlab.observations import nest_images, read_parts
+from rewardlab.rewards.zoo.transitions import NAMES, OBSERVATIONS, Rows, find, keys_of, leading_shape
 
 _COLUMNS = ("observation", "next_observation", "action", "reward", "terminated", "truncated", "log_prob")
 _MORE = ("rank", "noise_level")  # of trajectories that are compared
@@ -103,11 +104,9 @@ def _from_batch(batch: Any, name: str) -> list[tuple[str, TensorDict]]:
 def _canonical(batch: Any, name: str) -> TensorDict:
     """A TensorDict on the CPU with the names of `rewardlab.types`, and without what no reward model reads."""
     try:
-        columns = {column: _tensors(found) for column in _COLUMNS + _MORE if (found := find(batch, column)) is not None}
-        for key in ("terminated", "truncated"):
-            if key in columns:
-                columns[key] = columns[key].bool()
         shape = leading_shape(batch)
+        found = {name: find(batch, name) for name in _COLUMNS + _MORE}
+        columns = {name: _read(column, name, len(shape)) for name, column in found.items() if column is not None}
         if "observation" not in columns and (shape != (0,) or keys_of(batch)):
             known = ", ".join(str(key) for key in NAMES["observation"])
             raise DataError(f"no observations; found {', '.join(keys_of(batch)) or 'nothing'}, expected {known}")
@@ -118,10 +117,12 @@ def _canonical(batch: Any, name: str) -> TensorDict:
         raise DataError(f"{name}: columns differ in length, or are no numbers ({error})") from error
 
 
-def _tensors(value: Any) -> Any:
-    if isinstance(value, (TensorDictBase, Mapping)):
-        return {str(key): _tensors(inner) for key, inner in value.items()}
-    return torch.as_tensor(np.asarray(value) if isinstance(value, np.ndarray) else value).detach().cpu()
+def _read(value: Any, name: str, batch_axes: int) -> Any:
+    if name in OBSERVATIONS:
+        parts = read_parts(value, batch_axes=batch_axes)
+        return nest_images({part: torch.as_tensor(array).detach().cpu() for part, array in parts.items()})
+    tensor = torch.as_tensor(value).detach().cpu()
+    return tensor.bool() if name in ("terminated", "truncated") else tensor
 
 
 def _closed(transitions: TensorDict) -> TensorDict:

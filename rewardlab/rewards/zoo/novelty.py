@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, Parts
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model, with_rewards

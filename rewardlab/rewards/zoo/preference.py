@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, Parts
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.experts import expert_trajectories, source_name
 from rewardlab.rewards.zoo.task import Task

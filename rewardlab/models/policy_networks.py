@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from rewardlab.config.schema import PolicyModelConfig
 from rewardlab.errors import ConfigError
-from rewardlab.models.observations import ObservationEncoder, make_encoder, mlp, seeded_weights
+from rewardlab.models.encoders import ObservationEncoder, make_encoder, mlp, seeded_weights
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's actor, as in the authors' code
@@ -202,8 +202,9 @@ def make_actor_critic(
     activation = config.activation or "tanh"
     with seeded_weights(seed):
         encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        actor = mlp(encoder.size, config.hidden_sizes, head.outputs, activation)
-        critic = mlp(encoder.size, config.hidden_sizes, 1, activation)
+        actor, critic = (
+            mlp([encoder.size, *config.hidden_sizes, outputs], activation) for outputs in (head.outputs, 1)
+        )
         network = ActorCritic(encoder, actor, critic, head)
         for module in network.modules():
             if isinstance(module, (nn.Linear, nn.Conv2d)):
@@ -224,7 +225,7 @@ def make_squashed_actor(
         raise ConfigError(f"algorithm.name: sac needs actions with finite bounds; found {action_space}. Use ppo")
     with seeded_weights(seed):
         encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        head = mlp(encoder.size, config.hidden_sizes, 2 * actions, config.activation or "relu")
+        head = mlp([encoder.size, *config.hidden_sizes, 2 * actions], config.activation or "relu")
     return SquashedGaussianActor(encoder, head, ActionRange(action_space))
 
 
@@ -237,7 +238,7 @@ def make_q_network(
     actions = _count(action_space)
     with seeded_weights(seed):
         encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        head = mlp(encoder.size, config.hidden_sizes, actions, config.activation or "relu")
+        head = mlp([encoder.size, *config.hidden_sizes, actions], config.activation or "relu")
     return EpsilonGreedyQ(encoder, head, actions)
 
 
