@@ -92,7 +92,7 @@ class RewardDataCollector:
             collector.flush()
 
     def save_trajectory(self, env_idx: int | None = None) -> None:
-        """End the trajectory of one environment, or of all, here and now; on disk when this returns."""
+        """End the trajectory of one environment, or of all, at this frame; it is on disk when this returns."""
         if self._collector is None:
             return
         known = len(self._collector.running())

@@ -1,5 +1,5 @@
-"""Several critics as one: each layer holds the weights of all of them in one tensor, so that a forward pass is one
-batched product a layer instead of a Python loop."""
+"""An ensemble of critics. Each layer holds the weights of all of them in one tensor, so that a forward pass is one
+batched product per layer instead of a Python loop."""
 
 import math
 
@@ -58,7 +58,7 @@ def make_critics(
     sac: SACConfig,
     seed: int,
 ) -> EnsembleCritics:
-    """Critics on the features of `encoder`, which the actor shares and the critics' loss trains."""
+    """Build critics on the features of `encoder`, which the actor shares and the critics' loss trains."""
     layers: list[nn.Module] = []
     inputs = encoder.size + action_space.shape[0]
     with seeded_weights(seed):

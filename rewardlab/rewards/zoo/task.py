@@ -18,14 +18,14 @@ ObsShape: TypeAlias = int | Sequence[int] | Mapping[str, Any]
 # The number of discrete actions, or the shape of a continuous one as a list.
 ActionShape: TypeAlias = int | Sequence[int]
 
-_ROUNDING = 1e-4  # of actions that were scaled and scaled back
+_ROUNDING = 1e-4  # tolerance for actions that were scaled and scaled back
 
 
 @dataclass(frozen=True)
 class Task:
-    """`observation`: part -> shape, such as {"state": (4,), "images.base_camera": (64, 64, 3)}.
+    """The shapes of observations, such as {"state": (4,), "images.base_camera": (64, 64, 3)}, and of actions.
 
-    `action` is the number of discrete actions or the shape of a continuous one; None if nobody said.
+    `action` is the number of discrete actions or the shape of a continuous one; None if it is not known.
     """
 
     observation: Shapes
@@ -38,7 +38,7 @@ class Task:
 
     @classmethod
     def from_spaces(cls, observation_space: Space[Any], action_space: Space[Any]) -> "Task":
-        """The spaces of one environment; a vector environment has them as `single_*_space`."""
+        """Read the spaces of one environment; a vector environment has them as `single_*_space`."""
         observation = space_shapes(observation_space)
         if isinstance(action_space, spaces.Discrete):
             if action_space.start != 0:
@@ -59,17 +59,17 @@ class Task:
 
     @property
     def action_width(self) -> int:
-        """Numbers in an action as `action_vectors` gives it."""
+        """Width of what `action_vectors` gives."""
         if self.action is None:
             raise ConfigError("action_shape: found null, expected the number of actions, or the shape of an action")
         return self.action if isinstance(self.action, int) else math.prod(self.action)
 
     def action_vectors(self, action: Tensor) -> Tensor:
-        """What `read_action` gave, as floats [B, action_width]: one-hot if actions are discrete."""
+        """Return what `read_action` gave as floats [B, action_width]: one-hot if actions are discrete."""
         return functional.one_hot(action, self.action_width).float() if self.discrete else action
 
     def read_action(self, action: Tensor) -> Tensor:
-        """Actions [B, ...] as int64 [B] or float32 [B, action_width]; a DataError if they cannot be these."""
+        """Return actions [B, ...] as int64 [B] or float32 [B, action_width]; raise a DataError if they are neither."""
         integers = not (action.is_floating_point() or action.dtype == torch.bool)
         width = math.prod(action.shape[1:])
         if integers != self.discrete or width != (1 if self.discrete else self.action_width):
@@ -85,7 +85,7 @@ class Task:
         return action.reshape(-1).long()
 
     def check_bounds(self, action: Tensor) -> None:
-        """Raise unless continuous actions are within the action space; an expert's should be."""
+        """Raise unless continuous actions are within the action space, as an expert's should be."""
         if self.bounds is not None:
             low, high = self.bounds
             beyond = (action.cpu() < low - _ROUNDING) | (action.cpu() > high + _ROUNDING)
