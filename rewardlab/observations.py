@@ -44,14 +44,14 @@ _TOLERANCE = 1e-3
 def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_CAMERA) -> dict[str, Any]:
     """Return the parts of an observation, or of its space, by name, each as it was found.
 
-    An array has no names: it holds pictures if it has three axes behind its `batch_axes`, which are then called
-    `camera`'s, and states otherwise.
+    An array has no names: if it has three axes behind its `batch_axes`, it holds pictures, and they are called
+    `camera`'s; otherwise it holds states.
     """
     if not isinstance(observation, Mapping):
-        shape = getattr(observation, "shape", None)
-        if shape is None and (isinstance(observation, tuple) or not hasattr(observation, "__len__")):
+        shape = np.shape(observation) if isinstance(observation, list) else getattr(observation, "shape", None)
+        if shape is None:
             raise DataError(f"observations are a {type(observation).__name__}; {_EXPECTED}")
-        return {part_name((np.shape(observation) if shape is None else shape)[batch_axes:], camera): observation}
+        return {part_name(shape[batch_axes:], camera): observation}
     parts = _flatten(observation)
     names = {"images": IMAGE_PART + camera}
     if STATE_NAMES[0] not in parts:
@@ -91,7 +91,7 @@ def space_shapes(space: "Space[Any]", *, known_only: bool = False) -> Shapes:
     """
     from gymnasium import spaces
 
-    parts = {} if isinstance(space, spaces.Tuple) else read_parts(space, batch_axes=0)
+    parts = read_parts(space, batch_axes=0) if isinstance(space, (spaces.Box, spaces.Dict)) else {}
     boxes = all(isinstance(part, spaces.Box) for part in parts.values())
     if not parts or not boxes or (known_only and not all(map(_is_known, parts))):
         raise ConfigError(f"observation space {space}: {_EXPECTED}, each of them a Box")
@@ -99,14 +99,16 @@ def space_shapes(space: "Space[Any]", *, known_only: bool = False) -> Shapes:
 
 
 def camera_images(observation: Any, *, unnamed: str | None = DEFAULT_CAMERA) -> dict[str, Any]:
-    """Return what may be pictures by camera; some environments have them beside the state, under the camera's name.
+    """Return by camera what may be pictures in a batch of observations, or in its space.
 
-    An array of pictures is the camera `unnamed`; with None it is left out.
+    Some environments have them beside the state, under the camera's name. An array of pictures is called `unnamed`, or
+    left out if that is None.
     """
-    if unnamed is None and not isinstance(observation, Mapping):
-        return {}
-    parts = read_parts(observation, camera=unnamed or DEFAULT_CAMERA)
-    return {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name not in VECTOR_PARTS}
+    if isinstance(observation, Mapping):
+        parts = read_parts(observation, camera=unnamed or DEFAULT_CAMERA)
+        return {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name not in VECTOR_PARTS}
+    shape = getattr(observation, "shape", None) or ()
+    return {} if unnamed is None or not is_image(shape[1:]) else {unnamed: observation}
 
 
 def read_vectors(observation: Any) -> dict[str, Array]:

@@ -164,6 +164,7 @@ def test_names_that_are_not_nested_and_parts_of_other_names() -> None:
     assert list(camera_images({"observation": row, "hand": picture})) == ["hand"]
     assert list(read_parts({"robot": {"arm": {"angle": row}}, "observation": row})) == ["robot.arm.angle", "state"]
     assert list(read_parts(copy_observation({"robot": {"angle": row}}))) == ["robot.angle"]
+    assert camera_images((picture, row)) == camera_images(None) == camera_images(row) == {}
     assert read_vectors(np.zeros((2, 3, 4)))["state"].shape == (2, 12)
 
 
@@ -200,6 +201,7 @@ def test_values_of_other_forms_are_refused_with_what_was_found(observation: Any,
     [
         spaces.Discrete(3),
         spaces.Tuple([VECTOR, VECTOR]),
+        spaces.Text(3),
         spaces.Dict({"state": spaces.Discrete(3)}),
         spaces.Dict({"images": spaces.Dict({"hand": spaces.Tuple([PICTURE])})}),
         spaces.Dict({}),

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -207,10 +206,8 @@ class EpisodeCollector:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._background.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._background.__exit__(*error)
 
 
 def _shares(total: int, parts: int) -> list[int]:

@@ -7,7 +7,6 @@ import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -232,11 +231,9 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         try:
-            self._collector.__exit__(kind, error, traceback)
+            self._collector.__exit__(*error)
         finally:
             self.close()
 

@@ -21,7 +21,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's actor, as in the authors' code
 
 
-class Policy(Protocol):
+class PolicyNetwork(Protocol):
     """A network that acts."""
 
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
