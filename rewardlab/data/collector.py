@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -87,15 +87,12 @@ class EpisodeCollector:
         # An equal number from each environment: the first to end would be the short ones, which are mostly successes.
         self._left = None if max_episodes is None else _shares(max_episodes, num_envs)
         self._targets = {"success": target_success, "failure": target_failure}
-        self._counts: dict[str, OutcomeCount] | None = None
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, OutcomeCount]:
         """Counts under "success" and "failure"; the first use reads what is on disk."""
-        if self._counts is None:
-            on_disk = {name: self._background.writer.count(name == "success") for name in self._targets}
-            self._counts = {name: OutcomeCount(target, on_disk[name]) for name, target in self._targets.items()}
-        return self._counts
+        on_disk = self._background.writer.count
+        return {name: OutcomeCount(target, on_disk(name == "success")) for name, target in self._targets.items()}
 
     @property
     def full(self) -> bool:
