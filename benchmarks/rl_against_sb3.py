@@ -29,7 +29,7 @@ from rewardlab.config.schema import OptimConfig, PolicyModelConfig, PPOConfig, S
 from rewardlab.data.replay import ReplayBuffer
 from rewardlab.envs import make_vec_env
 from rewardlab.models.critics import make_critics
-from rewardlab.models.policies import make_actor_critic, make_squashed_actor
+from rewardlab.models.policy_networks import make_actor_critic, make_squashed_actor
 from rewardlab.rl import PPO, SAC
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "rl"))

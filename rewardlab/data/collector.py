@@ -1,9 +1,8 @@
-"""Episodes from environments side by side: a buffer per environment, targets per outcome, files in the background."""
+"""Collects episodes of parallel environments: a buffer for each, targets per outcome, background writing."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import TracebackType
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from rewardlab.keys import IMAGES
 
 @dataclass
 class OutcomeCount:
-    """How many episodes of one outcome: on disk before, kept now, ended in all (kept or not)."""
+    """Number of episodes of one outcome: on disk before, kept now, and ended in all (kept or not)."""
 
     target: int | None
     on_disk: int = 0
@@ -40,7 +39,7 @@ class EpisodeBuffer:
     frames: Columns = field(default_factory=dict)  # pictures, one after the other where they will be written from
 
     def put_frame(self, name: str, frame: Array) -> None:
-        """Copy the frame of the coming row into its place."""
+        """Copy in the frame of the next row."""
         t = len(self.rows)
         frames = self.frames.get(name)
         if frames is None:
@@ -60,9 +59,10 @@ class EpisodeBuffer:
 class EpisodeCollector:
     """Collects rows per environment and writes each episode that ends, until both targets are reached.
 
-    Not responsible for knowing when an episode begins or ends: whoever steps the environments calls `begin`, `add`
-    and `end`. Columns are named as in `rewardlab.data.episodes`, one row per environment in `env_ids`. A class whose
-    target is reached is counted, not kept; episodes already on disk count. An unfinished episode is never written.
+    Not responsible for knowing when an episode begins or ends: the caller that steps the environments calls `begin`,
+    `add` and `end`. Columns are named as in `rewardlab.data.episodes`, one row per environment in `env_ids`. Episodes
+    of an outcome whose target is reached are counted, not kept; episodes already on disk count. Unfinished episodes
+    are never written.
     """
 
     def __init__(
@@ -79,32 +79,29 @@ class EpisodeCollector:
         self.task = task
         self.policy = policy
         self.seed: int | None = None
-        self._longest = 16  # rows of the longest episode so far: room for as many is set aside for the next
-        # Environments with one time limit end together: room for one episode each lets stepping go on meanwhile.
+        self._longest = 16  # rows of the longest episode so far: memory for as many is reserved for the next
+        # Environments with one time limit end together: a queue with a place for each does not block stepping.
         self._background = BackgroundWriter(writer, capacity=max(8, num_envs))
         self._buffers: list[EpisodeBuffer | None] = [None] * num_envs
         self._columns: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
-        # Each environment gives its share: the first to end would be the short ones, and those are mostly successes.
+        # An equal number from each environment: the first to end would be the short ones, which are mostly successes.
         self._left = None if max_episodes is None else _shares(max_episodes, num_envs)
         self._targets = {"success": target_success, "failure": target_failure}
-        self._counts: dict[str, OutcomeCount] | None = None
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, OutcomeCount]:
-        """Under "success" and "failure". The first use looks at what is on disk."""
-        if self._counts is None:
-            on_disk = {name: self._background.writer.count(name == "success") for name in self._targets}
-            self._counts = {name: OutcomeCount(target, on_disk[name]) for name, target in self._targets.items()}
-        return self._counts
+        """Counts under "success" and "failure"; the first use reads what is on disk."""
+        on_disk = self._background.writer.count
+        return {name: OutcomeCount(target, on_disk(name == "success")) for name, target in self._targets.items()}
 
     @property
     def full(self) -> bool:
-        """Nothing more will be kept, so nothing more need be rendered."""
+        """Whether nothing more will be kept, so that nothing more need be rendered."""
         spent = self._left is not None and not any(self._left)
         return spent or all(count.full for count in self.counts.values())
 
     def running(self) -> Array:
-        """Which environments have an episode under way."""
+        """Return which environments have an unfinished episode."""
         return np.array([buffer is not None for buffer in self._buffers])
 
     def length(self, env: int) -> int:
@@ -112,7 +109,7 @@ class EpisodeCollector:
         return 0 if buffer is None else len(buffer.rows)
 
     def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
-        """Open a new episode in each environment with its reset frame; an unfinished one there is dropped."""
+        """Begin a new episode in each environment with its reset frame; an unfinished one there is dropped."""
         for env in env_ids:
             self._buffers[env] = None
         self._check(env_ids, columns)
@@ -153,7 +150,7 @@ class EpisodeCollector:
         label = list(dtypes).index("success") if dtypes else 0
         failure: DataError | None = None
         ended = []
-        for env in env_ids:  # all of them first: an error below must not leave an ended episode open
+        for env in env_ids:  # all of them first: an error below must not leave an ended episode unfinished
             ended.append((env, self._buffers[env]))
             self._buffers[env] = None
         for env, buffer in ended:
@@ -206,10 +203,8 @@ class EpisodeCollector:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._background.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._background.__exit__(*error)
 
 
 def _shares(total: int, parts: int) -> list[int]:

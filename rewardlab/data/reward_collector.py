@@ -1,4 +1,4 @@
-"""A collector that is fed by an environment worker and writes positive and negative trajectories."""
+"""The collector of the `.npy` workflow: writes what environment workers have as positive and negative trajectories."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import UNKNOWN, Array, Columns
-from rewardlab.data.images import to_float_chw, to_numpy, to_uint8_hwc
+from rewardlab.data.images import to_float_chw, to_uint8_hwc
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES
+from rewardlab.observations import camera_images, final_rows, replace_rows, to_numpy
 
 
 class RewardDataCollector:
@@ -64,7 +65,7 @@ class RewardDataCollector:
     ) -> None:
         """Add one frame per environment and save the trajectories that end with it.
 
-        `env_output`, a mapping or an object, has `obs` (with `images[key]`, `images/key` or `key` per image key),
+        `env_output`, a mapping or an object, has `obs` (in any form that `rewardlab.observations` reads),
         `success_frame`, `dones` and, from environments that reset themselves, `final_obs`: then `obs` of a done
         environment is the first frame of its next trajectory. `is_last_step` ends all trajectories, or those it marks.
         """
@@ -73,21 +74,15 @@ class RewardDataCollector:
         collector = self._collector_for(count)
         if collector.full:
             return
-        ids = np.arange(count)
         success = _per_env(_get(env_output, "success_frame"), count)[:, -1] >= 0.5
         dones = np.asarray((_per_env(_get(env_output, "dones"), count) > 0).any(axis=1))
-        done = dones | np.asarray(is_last_step, dtype=bool)
+        ended = np.flatnonzero(dones | np.asarray(is_last_step, dtype=bool))
         self._success_once = np.asarray((_per_env((env_info or {}).get("success_once"), count) > 0).any(axis=1))
         final_obs = _get(env_output, "final_obs")
-        ended = ids[done]
         # Only these have been reset; `is_last_step` ends the others where they stand.
-        reset = ids[dones] if final_obs is not None else ids[:0]
-        last = frames
-        if len(reset):
-            last = {name: array.copy() for name, array in frames.items()}
-            for name, array in self._images(final_obs, reset).items():
-                last[name][reset] = array
-        self._arrive(ids, {**last, "success": success})
+        reset = np.flatnonzero(dones & (final_obs is not None))
+        last = replace_rows(frames, reset, self._images(final_rows(final_obs, reset))) if len(reset) else frames
+        self._add_frames({**last, "success": success})
         collector.end(ended.tolist(), self._success_once)
         self._success_once[ended] = False
         if len(reset) and not collector.full:
@@ -97,7 +92,7 @@ class RewardDataCollector:
             collector.flush()
 
     def save_trajectory(self, env_idx: int | None = None) -> None:
-        """End the trajectory of one environment, or of all, here and now; on disk when this returns."""
+        """End the trajectory of one environment, or of all, at this frame; it is on disk when this returns."""
         if self._collector is None:
             return
         known = len(self._collector.running())
@@ -112,10 +107,10 @@ class RewardDataCollector:
         if self._collector is not None:
             self._collector.close()
 
-    def _arrive(self, ids: Array, columns: Columns) -> None:
-        collector = self._collector_for(len(ids))
+    def _add_frames(self, columns: Columns) -> None:
+        collector = self._collector_for(len(columns["success"]))
         running = collector.running()
-        for rows, put in ((ids[~running], collector.begin), (ids[running], collector.add)):
+        for rows, put in ((np.flatnonzero(~running), collector.begin), (np.flatnonzero(running), collector.add)):
             if len(rows):
                 put(rows.tolist(), {name: column[rows] for name, column in columns.items()})
 
@@ -127,17 +122,19 @@ class RewardDataCollector:
             raise DataError(f"env_output has {count} environments; expected {known}")
         return self._collector
 
-    def _images(self, obs: Any, rows: Array | None = None) -> Columns:
+    def _images(self, obs: Any) -> Columns:
+        found = camera_images(obs, unnamed=self.image_keys[0] if len(self.image_keys) == 1 else None)
         columns: Columns = {}
         for key in self.image_keys:
-            images = _find_image(obs, key) if rows is None else np.stack([_row_image(obs, key, i) for i in rows])
-            columns[IMAGES + key] = to_uint8_hwc(images, key)
+            if key not in found:
+                raise DataError(f"no images of camera '{key}' in obs; found: {', '.join(found) or 'none'}")
+            columns[IMAGES + key] = to_uint8_hwc(found[key], key)
             if columns[IMAGES + key].ndim != 4:
-                raise DataError(f"image '{key}' has shape {list(to_numpy(images).shape)}; expected one per environment")
+                raise DataError(f"images of '{key}' have shape {list(found[key].shape)}; expected one per environment")
         return columns
 
     def _extract_image(self, image: Any, key_offset: int = 0) -> npt.NDArray[np.float32]:
-        """The image of environment `key_offset` as the npy format stores it: float32 [C, H, W] in [0, 1]."""
+        """Return the image of environment `key_offset` as `.npy` trajectories have it: float32 [C, H, W] in [0, 1]."""
         array = to_numpy(image)
         return to_float_chw(to_uint8_hwc(array[key_offset] if array.ndim == 4 else array, "image"))
 
@@ -152,26 +149,8 @@ def _get(output: Any, name: str) -> Any:
     return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
 
 
-def _find_image(obs: Any, key: str) -> Any:
-    if not isinstance(obs, Mapping):
-        raise DataError(f"obs is a {type(obs).__name__}; expected a dictionary with the images")
-    images = obs.get("images")
-    for place, name in ((images, key), (obs, f"images/{key}"), (obs, key)):
-        if isinstance(place, Mapping) and name in place:
-            return place[name]
-    names = [*obs, *(f"images/{name}" for name in images)] if isinstance(images, Mapping) else list(obs)
-    raise DataError(f"no image '{key}' in obs; found {', '.join(map(str, names))}")
-
-
-def _row_image(final_obs: Any, key: str, env: int) -> Array:
-    """One environment's image, from a batch or (Gymnasium) from an array with an observation or None for each."""
-    if isinstance(final_obs, Mapping):
-        return to_numpy(_find_image(final_obs, key)[env])
-    return to_numpy(_find_image(final_obs[env], key))
-
-
 def _per_env(values: Any, count: int) -> Array:
-    """Numbers as [envs, chunk]; None is all zero, one number holds for all."""
+    """Return numbers as [envs, chunk]; None is all zero, one number holds for all."""
     array = np.zeros(count) if values is None else to_numpy(values)
     if array.ndim == 0:
         array = np.full(count, array)

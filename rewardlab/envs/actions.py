@@ -1,4 +1,4 @@
-"""Actions as environments take them."""
+"""Actions in the form that environments accept."""
 
 from typing import Any
 
@@ -9,5 +9,5 @@ from rewardlab.data.episodes import Array
 
 
 def within_bounds(action: Array, space: spaces.Space[Any]) -> Array:
-    """The same actions inside the bounds of a Box, which Gaussian policies overshoot; other actions as they are."""
+    """Clip actions to the bounds of a Box, which Gaussian policies exceed; return other actions unchanged."""
     return np.clip(action, space.low, space.high) if isinstance(space, spaces.Box) else np.asarray(action)

@@ -1,6 +1,6 @@
-"""Any Gymnasium environment by its id, as a vector environment that resets within the step."""
+"""Builds any Gymnasium environment by its id, as a vector environment that resets in the same step."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cv2
@@ -11,18 +11,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.errors import ConfigError
-from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
+from rewardlab.observations import IMAGE_PART, VECTOR_PARTS, read_parts
 from rewardlab.registry import unknown_name
 
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    """`cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
-
-    def make_one() -> gymnasium.Env[Any, Any]:
-        return _make_one(cfg)
-
-    makers: list[Callable[[], gymnasium.Env[Any, Any]]] = [make_one] * cfg.num_envs
-    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    """Build `cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
+    return SyncVectorEnv([partial(_make_one, cfg)] * cfg.num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
@@ -45,16 +40,17 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     except TypeError as error:
         raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
     space = env.observation_space
-    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    names = set(read_parts(space)) if isinstance(space, spaces.Dict) else set()
     # Beside pictures, goals are numbers of the state.
-    has_goals = set(parts) == {"observation", ACHIEVED_GOAL, DESIRED_GOAL} and not needs_pictures
-    if not isinstance(space, spaces.Box) and "images" not in parts and not has_goals:
+    has_goals = names == {*VECTOR_PARTS} and not needs_pictures
+    has_images = any(name.startswith(IMAGE_PART) for name in names)
+    if not isinstance(space, spaces.Box) and not has_images and not has_goals:
         env = gymnasium.wrappers.FlattenObservation(env)
     return RenderedObservation(env, cfg) if needs_pictures else env
 
 
 class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Puts the rendered picture into the observation, under the name of the one camera that such environments have."""
+    """Adds the rendered picture to the observation, under the name of the one camera that such environments have."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], cfg: EnvConfig) -> None:
         super().__init__(env)

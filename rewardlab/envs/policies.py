@@ -1,6 +1,7 @@
-"""Policies that act before anything has been learned, by name."""
+"""Policies that need no training, by name: random and scripted ones."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from rewardlab.registry import Registry
 
 
 class Policy(Protocol):
-    """Acts on batches of observations; told where an episode has just begun."""
+    """Acts on batches of observations; `begin` marks the environments in which an episode has just begun."""
 
     def begin(self, fresh: NDArray[np.bool_]) -> None: ...
 
@@ -35,32 +36,32 @@ class RandomPolicy:
         self._space.seed(seed)
 
     def begin(self, fresh: NDArray[np.bool_]) -> None:
-        """Nothing to forget."""
+        """Do nothing: it has no memory."""
 
     def act(self, observation: Any) -> NDArray[Any]:
         return np.asarray(self._space.sample())
 
 
 class WithRandomActions:
-    """A policy that chance replaces in a share of the steps: the more, the worse, which rankings can be made of."""
+    """A policy some of whose actions are replaced by random ones: the more, the worse, so that data can be ranked."""
 
-    def __init__(self, policy: Policy, env: VectorEnv[Any, Any, Any], share: float, seed: int) -> None:
-        self._policy, self._random, self._share = policy, RandomPolicy(env, seed), share
+    def __init__(self, policy: Policy, env: VectorEnv[Any, Any, Any], random_fraction: float, seed: int) -> None:
+        self._policy, self._random, self._fraction = policy, RandomPolicy(env, seed), random_fraction
         self._rng = np.random.default_rng(seed)
 
     def begin(self, fresh: NDArray[np.bool_]) -> None:
         self._policy.begin(fresh)
 
     def act(self, observation: Any) -> NDArray[Any]:
-        meant, drawn = self._policy.act(observation), self._random.act(observation)
-        replaced = self._rng.random(len(meant)) < self._share
-        return np.where(replaced.reshape(-1, *[1] * (meant.ndim - 1)), drawn, meant)
+        chosen, drawn = self._policy.act(observation), self._random.act(observation)
+        replaced = self._rng.random(len(chosen)) < self._fraction
+        return np.where(replaced.reshape(-1, *[1] * (chosen.ndim - 1)), drawn, chosen)
 
 
-class _ScriptedPolicy:
-    """Knows everything about the tables it was made for, whatever they show to others."""
+class ScriptedPolicy:
+    """Solves the tabletop tasks from their full state, whatever the observations show."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, mistakes: bool) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool) -> None:
         table = env.unwrapped
         if not isinstance(table, TabletopVectorEnv):
             raise ConfigError(
@@ -76,11 +77,5 @@ class _ScriptedPolicy:
         return self._expert.act(self._table.state)
 
 
-@POLICIES.register("expert")
-def _expert(env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
-    return _ScriptedPolicy(env, seed, mistakes=False)
-
-
-@POLICIES.register("noisy_expert")
-def _noisy_expert(env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
-    return _ScriptedPolicy(env, seed, mistakes=True)
+POLICIES.register("expert")(partial(ScriptedPolicy, mistakes=False))
+POLICIES.register("noisy_expert")(partial(ScriptedPolicy, mistakes=True))

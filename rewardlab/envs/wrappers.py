@@ -1,14 +1,12 @@
 """Wrappers around environments.
 
-The reward wrappers live with the reward models, which are built on environments; they are offered here, where one looks
-for a wrapper, and imported when asked for.
+The reward wrappers are defined beside the reward models and imported from there on first use.
 """
 
 import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,20 +15,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns
-from rewardlab.data.images import to_numpy
 from rewardlab.data.writer import EpisodeWriter
-from rewardlab.envs.frames import (
+from rewardlab.envs.step_results import (
     CameraFrames,
     check_autoreset,
     final_info,
-    final_rows,
     flags_of,
-    is_image_batch,
     says_success,
     success_of,
 )
 from rewardlab.errors import DataError
-from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, STATE, SUCCESS_KEYS
+from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, SUCCESS_KEYS
+from rewardlab.observations import final_rows, read_parts, read_vectors, to_numpy
 
 if TYPE_CHECKING:
     from rewardlab.rewards.env_wrappers import RewardModelVectorWrapper, RewardModelWrapper
@@ -48,11 +44,11 @@ __all__ = ["DataCollectorWrapper", "RewardModelVectorWrapper", "RewardModelWrapp
 class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     """Writes every episode that ends, labelled frame by frame, until both targets are reached.
 
-    Images come from the environment's `render_cameras` if it has one, else from its observations (`obs["images"]`, or
-    the observation itself where that is an image); with `cameras=()` only states are kept. What the wrapped environment
-    returns passes through unchanged. `close` waits until everything is written; `durable` (for robots, where an episode
-    costs minutes) also makes each file safe from a power cut. With `watched_envs`, only the first so many environments
-    are drawn and written: a sample of all phases of a training run, at a part of the cost.
+    States and goals come from the observations; images too, or from the environment's `render_cameras` (see
+    `CameraFrames`). With `cameras=()` no images are kept. What the wrapped environment returns passes through
+    unchanged. `close` waits until everything is written; `durable` (for robots, where an episode costs minutes) also
+    makes each file safe from a power cut. With `watched_envs`, only that many environments, the first ones, are drawn
+    and written: a sample of all phases of a training run, at a fraction of the cost.
     """
 
     def __init__(
@@ -97,18 +93,13 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def as_planned(
         cls, env: VectorEnv[Any, Any, Any], config: EnvConfig, plan: CollectionConfig, *, policy: str
     ) -> Self:
-        """Around the environment of `config`, as the `data.collection` part of a config says."""
+        """Wrap the environment of `config` as the `data.collection` part of a config says."""
+        same = ("format", "success_dir", "failure_dir", "durable", "watched_envs", "target_success", "target_failure")
         return cls(
             env,
             plan.save_dir,
-            format=plan.format,
-            success_dir=plan.success_dir,
-            failure_dir=plan.failure_dir,
-            durable=plan.durable,
+            **{name: getattr(plan, name) for name in same},
             max_episodes=plan.episodes,
-            watched_envs=plan.watched_envs,
-            target_success=plan.target_success,
-            target_failure=plan.target_failure,
             cameras=config.cameras if plan.cameras is None else plan.cameras,
             image_size=config.frame_size,
             policy=policy,
@@ -117,17 +108,17 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     @property
     def counts(self) -> dict[str, OutcomeCount]:
-        """Episodes on disk before, kept and seen, under "success" and "failure"; no longer counted once full."""
+        """Number of episodes under "success" and "failure"; counting ends when both targets are reached."""
         return self._collector.counts
 
     @property
     def full(self) -> bool:
-        """Both targets are reached; from here on the environment runs at its own speed."""
+        """Whether both targets are reached; from then on nothing is drawn or written."""
         return self._collector.full
 
     @property
     def policy(self) -> str:
-        """Who acts; may be changed, and holds for episodes that begin afterwards."""
+        """Name of the policy that acts; a change holds for episodes that begin afterwards."""
         return self._collector.policy
 
     @policy.setter
@@ -183,7 +174,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         replaced, opening = {
             AutoresetMode.SAME_STEP: (done, done),
             AutoresetMode.NEXT_STEP: (nowhere, ~running),  # the step after an end is the reset
-            AutoresetMode.DISABLED: (nowhere, nowhere),  # whoever steps on after an end is not in an episode
+            AutoresetMode.DISABLED: (nowhere, nowhere),  # steps after an end belong to no episode
         }[self._frames.autoreset]
         self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **self._labels(infos)})
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
@@ -197,7 +188,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             self._begin(np.flatnonzero(opening), observed, infos)
 
     def _require_labels(self, infos: Any) -> None:
-        """An environment that never says "success" would fill the disk with failures, and never reach a target."""
+        """Raise or warn if the environment never reports success: all its episodes would be stored as failures."""
         if self._labelled or says_success(infos):
             self._labelled = True
             return
@@ -209,14 +200,10 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _begin(self, envs: Array, observed: Columns, infos: Any) -> None:
         action_space = self.env.action_space
-        nothing: Columns = {
-            "action": _as_action(np.zeros(action_space.shape or (), action_space.dtype)),
-            "reward": np.zeros(self._watched, np.float32),
-            "env_reward": np.zeros(self._watched, np.float32),
-            "terminated": np.zeros(self._watched, bool),
-            "truncated": np.zeros(self._watched, bool),
-        }
-        columns = {**observed, **nothing, **self._labels(infos)}
+        action = _as_action(np.zeros(action_space.shape or (), action_space.dtype))
+        rewards = dict.fromkeys(("reward", "env_reward"), np.zeros(self._watched, np.float32))
+        ends = dict.fromkeys(("terminated", "truncated"), np.zeros(self._watched, bool))
+        columns = {**observed, "action": action, **rewards, **ends, **self._labels(infos)}
         self._collector.begin(envs.tolist(), {name: column[envs] for name, column in columns.items()})
 
     def _add(self, envs: Array, columns: Columns) -> None:
@@ -235,37 +222,29 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return {name: flags[: self._watched] for name, flags in labels.items()}
 
     def _observe(self, obs: Any) -> Columns:
-        watched = None if self._watched == self.num_envs else np.arange(self._watched)
-        states = {name: column[: self._watched] for name, column in self._state(obs).items()}
-        return {**states, **_image_columns(self._frames.now(obs, watched))}
+        envs = None if self._watched == self.num_envs else np.arange(self._watched)
+        return {name: column[: self._watched] for name, column in _columns(obs, self._frames.now(obs, envs)).items()}
 
     def _observe_final(self, infos: Any, envs: Array) -> Columns:
-        images = _image_columns(self._frames.final(infos, envs))
-        return {**self._state(final_rows(infos["final_obs"], envs)), **images}
-
-    def _state(self, obs: Any) -> Columns:
-        state = obs.get("state") if isinstance(obs, Mapping) else obs
-        if state is None and not self._frames.cameras:
-            raise DataError(f"observations have {', '.join(map(str, obs))}; expected 'state', as there are no cameras")
-        if state is None or is_image_batch(state):
-            return {}
-        array = to_numpy(state)
-        return {STATE: array.reshape(len(array), -1).astype(np.float32)}
+        return _columns(final_rows(infos["final_obs"], envs), self._frames.final(infos, envs))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         try:
-            self._collector.__exit__(kind, error, traceback)
+            self._collector.__exit__(*error)
         finally:
             self.close()
 
 
-def _image_columns(frames: Mapping[str, Array]) -> Columns:
-    return {IMAGES + camera: pictures for camera, pictures in frames.items()}
+def _columns(obs: Any, frames: Mapping[str, Array]) -> Columns:
+    vectors = read_vectors(obs)
+    if not vectors and not frames:
+        found = ", ".join(read_parts(obs))
+        raise DataError(f"observations have {found}; expected 'state' (or 'observation'), as there are no cameras")
+    columns = {f"observation.{name}": array for name, array in vectors.items()}
+    return columns | {IMAGES + camera: pictures for camera, pictures in frames.items()}
 
 
 def _as_action(actions: Array) -> Array:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rewardlab.models.images import ImagePreprocessor, Images
+from rewardlab.models.image_preprocessor import ImagePreprocessor, Images
 from rewardlab.models.pooling import SpatialLearnedEmbeddings
 from rewardlab.models.resnet import Norm, ResNet, map_size
 

@@ -1,5 +1,5 @@
-"""Several critics as one: each layer holds the weights of all of them in one tensor, so that a forward pass is one
-batched product a layer instead of a Python loop."""
+"""An ensemble of critics. Each layer holds the weights of all of them in one tensor, so that a forward pass is one
+batched product per layer instead of a Python loop."""
 
 import math
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import PolicyModelConfig, SACConfig
-from rewardlab.models.observations import ObservationEncoder, seeded_weights
-from rewardlab.models.policies import ActionRange
+from rewardlab.models.encoders import ObservationEncoder, make_activation, seeded_weights
+from rewardlab.models.policy_networks import ActionRange
 
 
 class EnsembleLinear(nn.Module):
@@ -58,16 +58,15 @@ def make_critics(
     sac: SACConfig,
     seed: int,
 ) -> EnsembleCritics:
-    """Critics on the features of `encoder`, which the actor shares and the critics' loss trains."""
+    """Build critics on the features of `encoder`, which the actor shares and the critics' loss trains."""
     layers: list[nn.Module] = []
     inputs = encoder.size + action_space.shape[0]
-    activation = nn.Tanh if config.activation == "tanh" else nn.ReLU
     with seeded_weights(seed):
         for size in config.hidden_sizes:
             layers.append(EnsembleLinear(sac.num_critics, inputs, size))
             if sac.critic_layer_norm:
                 layers.append(EnsembleLayerNorm(sac.num_critics, size))
-            layers.append(activation())
+            layers.append(make_activation(config.activation))
             inputs = size
         layers.append(EnsembleLinear(sac.num_critics, inputs, 1))
     return EnsembleCritics(encoder, ActionRange(action_space), nn.Sequential(*layers), sac.num_critics)

@@ -1,13 +1,13 @@
-"""DrQ's random shift: pictures moved by a few pixels, the border's own pixels filling the gap."""
+"""DrQ's random shift: moves pictures by a few pixels and fills the gap with copies of the border."""
 
 import torch
 from torch import Tensor
 
-SHIFT = 1 / 16  # of the picture's size, in each direction
+SHIFT = 1 / 16  # fraction of the picture's size, in each direction
 
 
 def random_shift(images: Tensor, generator: torch.Generator, shift: float = SHIFT) -> Tensor:
-    """Shift [B, H, W, C] of any dtype, each picture by its own amount, at most the part `shift` of its size."""
+    """Shift each picture of [B, H, W, C] by a random amount, at most the fraction `shift` of its size."""
     batch, height, width, _ = images.shape
     reach = max(1, round(shift * min(height, width)))
     down, right = torch.randint(0, 2 * reach + 1, (2, batch), generator=generator) - reach

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from rewardlab.models.classifiers import ImageClassifier
-from rewardlab.models.images import Images
+from rewardlab.models.image_preprocessor import Images
 
 CHUNK = 64  # frames through the encoder at once: larger ones fall out of the cache, smaller ones have threads wait
 ROWS = 32  # rows through the head at once, always; a multiple of every SIMD width

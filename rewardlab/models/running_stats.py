@@ -1,9 +1,9 @@
-"""Mean and deviation of everything seen so far."""
+"""Running mean and standard deviation of everything seen so far."""
 
 import torch
 from torch import Tensor, nn
 
-CLIP = 10.0  # deviations; as VecNormalize of Stable-Baselines3
+CLIP = 10.0  # standard deviations; as VecNormalize of Stable-Baselines3
 _EPSILON = 1e-8
 
 
@@ -14,8 +14,9 @@ class RunningMeanStd(nn.Module):
     variance: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, shape: tuple[int, ...] = (), clip: float = CLIP) -> None:
         super().__init__()
+        self.clip = clip
         # In double precision: a float32 sum stops growing after some ten million samples.
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
@@ -23,7 +24,7 @@ class RunningMeanStd(nn.Module):
 
     @torch.no_grad()
     def update(self, values: Tensor) -> None:
-        """Take in `values` [..., *shape]: the parallel update of Chan et al. (1979)."""
+        """Add `values` [..., *shape] to the statistics: the parallel update of Chan et al. (1979)."""
         rows = values.reshape(-1, *self.mean.shape).double()
         if not len(rows):
             return
@@ -39,4 +40,4 @@ class RunningMeanStd(nn.Module):
         return (self.variance + _EPSILON).sqrt().float()
 
     def forward(self, values: Tensor) -> Tensor:
-        return ((values - self.mean.float()) / self.std).clamp(-CLIP, CLIP)
+        return (values - self.mean.float()).div_(self.std).clamp_(-self.clip, self.clip)

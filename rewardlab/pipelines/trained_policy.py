@@ -10,8 +10,8 @@ from torch import nn
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data.episodes import Array
 from rewardlab.envs.actions import within_bounds
-from rewardlab.envs.observations import as_observation, to_batch
 from rewardlab.errors import DataError
+from rewardlab.observations import as_observation, to_batch
 from rewardlab.rl.make import make_policy_network
 from rewardlab.training.run_state import load_state
 

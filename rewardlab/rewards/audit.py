@@ -30,8 +30,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from rewardlab.config.schema import RewardConfig
-from rewardlab.data.images import to_numpy
 from rewardlab.errors import DataError
+from rewardlab.observations import to_numpy
 from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_POSITIVE, DisputedFrames, Frames
 from rewardlab.rewards.score_histogram import ScoreHistogram, count_scores
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.models.classifiers import ImageClassifier, average_pool_classifier, spatial_classifier
-from rewardlab.models.images import ImageArray
+from rewardlab.models.image_preprocessor import ImageArray
 from rewardlab.models.inference import InferenceNetwork, success_probability
 from rewardlab.models.precision import Precision, compute_dtype
 from rewardlab.models.resnet import Norm
@@ -25,8 +25,8 @@ from rewardlab.rewards.base import (
     with_rewards,
 )
 from rewardlab.rewards.checkpoint import write_checkpoint
-from rewardlab.rewards.frames import images_of, labels_of
 from rewardlab.rewards.labelled_frames import LabelledFrames
+from rewardlab.rewards.zoo.transitions import read_images, read_labels
 
 MINI_BATCH = 256
 
@@ -102,7 +102,7 @@ class SuccessClassifier(BaseRewardModel):
 
     def __call__(self, observation: Any) -> Tensor:
         """Logits [B] straight from the network, with gradients; to score, use `probabilities`."""
-        return self.network(images_of(observation))
+        return self.network(read_images(observation))
 
     def probabilities(self, observation: Any) -> Tensor:
         """The calibrated probability of success of each frame, float32 on the CPU.
@@ -115,7 +115,7 @@ class SuccessClassifier(BaseRewardModel):
 
     def logits(self, observation: Any) -> Tensor:
         """What `probabilities` is made from, before the temperature; to fit a temperature on."""
-        cameras = self.network.preprocess.select(images_of(observation))
+        cameras = self.network.preprocess.select(read_images(observation))
         leading = {key: tuple(array.shape[:-3]) for key, array in cameras.items()}
         shape = leading[self.image_keys[0]]
         if not shape or set(leading.values()) != {shape}:
@@ -149,16 +149,16 @@ class SuccessClassifier(BaseRewardModel):
 
     def first_camera(self, data: Any) -> ImageArray:
         """The frames [B, ...] of the first of the cameras that the model looks at."""
-        images = self.network.preprocess.select(images_of(data))[self.image_keys[0]]
+        images = self.network.preprocess.select(read_images(data))[self.image_keys[0]]
         return images.reshape(-1, *images.shape[-3:])
 
     def collect_data(self, data: Any) -> None:
         """Add frames with their `success` labels."""
-        self._frames.add(self.network.preprocess.select(images_of(data)), labels_of(data))
+        self._frames.add(self.network.preprocess.select(read_images(data)), read_labels(data))
 
     def load_expert_data(self, data: Any) -> None:
         """Add labelled frames that `clear_data` does not forget."""
-        self._frames.add(self.network.preprocess.select(images_of(data)), labels_of(data), keep=True)
+        self._frames.add(self.network.preprocess.select(read_images(data)), read_labels(data), keep=True)
 
     def clear_data(self, iter: int) -> None:
         if self.time_to_clear(iter):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rewardlab.models.images import ImageArray
+from rewardlab.models.image_preprocessor import ImageArray
 from rewardlab.rewards.png_writer import PngWriter
 
 SUCCESS, FAIL = "resnet_success", "resnet_fail"

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import RewardConfig
-from rewardlab.data.images import to_numpy
 from rewardlab.errors import ConfigError
+from rewardlab.observations import to_numpy
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.manager import RewardManager
 from rewardlab.rewards.step_rewards import BatchOfOne, Step, StepRewards, with_batch_axis

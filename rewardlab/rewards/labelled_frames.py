@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rewardlab.errors import DataError
-from rewardlab.models.images import ImageArray
+from rewardlab.models.image_preprocessor import ImageArray
 
 
 class LabelledFrames:

@@ -12,9 +12,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.data.episodes import Array
-from rewardlab.data.images import to_numpy
-from rewardlab.envs.frames import Bools, CameraFrames, Infos, autoreset_mode, check_autoreset, final_rows
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.envs.step_results import Bools, CameraFrames, Infos, autoreset_mode, check_autoreset
+from rewardlab.errors import ConfigError
+from rewardlab.observations import copy_observation, final_rows, to_numpy
 from rewardlab.rewards.manager import ESTIMATE, RewardManager, RewardTerm, compute_reward, place_estimates
 
 _ADVICE = ". The reward model looks at this camera; render_mode='rgb_array' lets an environment draw a single one"
@@ -105,28 +105,14 @@ class StepRewards:
 
     def _remember(self, obs: Any) -> None:
         if self._sees_transitions:
-            self._before = _observation(obs)
+            self._before = copy_observation(obs)
 
     def _arrival(self, step: Step, ended: Bools) -> TensorDict:
-        arrival = _observation(step.obs)
+        arrival = copy_observation(step.obs)
         if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
             rows = np.flatnonzero(ended)
-            arrival[torch.from_numpy(rows)] = _observation(final_rows(step.infos["final_obs"], rows))
+            arrival[torch.from_numpy(rows)] = copy_observation(final_rows(step.infos["final_obs"], rows))
         return arrival
-
-
-def _observation(obs: Any) -> TensorDict:
-    """A copy, as environments may write the next observation over the last one."""
-    return TensorDict(_tensors(obs if isinstance(obs, Mapping) else {"state": obs})).auto_batch_size_(1)
-
-
-def _tensors(obs: Mapping[str, Any]) -> dict[str, Any]:
-    if any(isinstance(part, tuple) for part in obs.values()):
-        raise DataError("observations have a tuple in them; expected arrays, or dictionaries of arrays")
-    return {
-        str(name): _tensors(part) if isinstance(part, Mapping) else torch.tensor(to_numpy(part))
-        for name, part in obs.items()
-    }
 
 
 class BatchOfOne(VectorEnv[Any, Any, Any]):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import DQNConfig, OptimConfig
-from rewardlab.models.policies import EpsilonGreedyQ
+from rewardlab.models.policy_networks import EpsilonGreedyQ
 from rewardlab.rl.learner import (
     Key,
     make_optimizer,

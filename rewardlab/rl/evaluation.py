@@ -7,9 +7,9 @@ from torch import nn
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
-from rewardlab.envs.frames import following_success, says_success
-from rewardlab.envs.observations import as_observation, to_batch
+from rewardlab.envs.step_results import following_success, says_success
 from rewardlab.errors import DataError
+from rewardlab.observations import as_observation, to_batch
 
 MAX_STEPS = 100_000
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from rewardlab.config.schema import OptimConfig
 from rewardlab.errors import DataError
+from rewardlab.models.encoders import VECTORS
 from rewardlab.models.image_shift import random_shift
-from rewardlab.models.observations import VECTORS
-from rewardlab.models.policies import Policy
+from rewardlab.models.policy_networks import PolicyNetwork
 from rewardlab.types import Batch
 
 WARM_UP = 0.05  # of a run, under the cosine schedule
@@ -25,7 +25,7 @@ class Learner(Protocol):
     """A run resumed from `state_dict` goes on exactly as one that was never interrupted."""
 
     @property
-    def policy(self) -> Policy: ...
+    def policy(self) -> PolicyNetwork: ...
 
     updates: int  # optimizer steps so far
 

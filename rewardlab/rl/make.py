@@ -7,7 +7,7 @@ from torch import nn
 
 from rewardlab.config.schema import ExperimentConfig
 from rewardlab.models.critics import make_critics
-from rewardlab.models.policies import make_actor_critic, make_q_network, make_squashed_actor
+from rewardlab.models.policy_networks import make_actor_critic, make_q_network, make_squashed_actor
 from rewardlab.rl.dqn import DQN
 from rewardlab.rl.learner import Learner
 from rewardlab.rl.ppo import PPO

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, PPOConfig
-from rewardlab.models.policies import ActorCritic
+from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.models.running_stats import CLIP, RunningMeanStd
 from rewardlab.rl.gae import gae
 from rewardlab.rl.learner import Key, make_optimizer, require_finite, scheduled_rate, set_rate, shifted, vectors_of

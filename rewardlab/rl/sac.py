@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, SACConfig
 from rewardlab.models.critics import EnsembleCritics
-from rewardlab.models.policies import SquashedGaussianActor
+from rewardlab.models.policy_networks import SquashedGaussianActor
 from rewardlab.rl.learner import (
     Key,
     make_optimizer,

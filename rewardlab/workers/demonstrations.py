@@ -11,8 +11,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.data import read_episodes
-from rewardlab.envs.observations import as_observation, to_batch
 from rewardlab.errors import DataError
+from rewardlab.observations import as_observation, to_batch
 from rewardlab.types import Batch
 
 Shapes = dict[str | tuple[str, ...], tuple[int, ...]]  # of the parts of one observation

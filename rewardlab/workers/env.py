@@ -12,9 +12,9 @@ from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.episodes import Array
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
-from rewardlab.envs.frames import CameraFrames, final_rows, following_success, says_success
-from rewardlab.envs.observations import Observation, as_observation, replace_rows, stack_steps, to_batch
+from rewardlab.envs.step_results import CameraFrames, following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
+from rewardlab.observations import Observation, as_observation, final_rows, replace_rows, stack_steps, to_batch
 from rewardlab.types import Batch
 
 Images = dict[str, Array]

@@ -19,8 +19,8 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.data.episodes import Array
-from rewardlab.envs.observations import to_batch
-from rewardlab.models.policies import ActorCritic
+from rewardlab.models.policy_networks import ActorCritic
+from rewardlab.observations import to_batch
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
 from rewardlab.types import Batch
 from rewardlab.workers.env import Arrival, Episodes, Images

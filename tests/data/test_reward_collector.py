@@ -106,11 +106,11 @@ def test_images_in_any_form(tmp_path, collector, place, kind):
 @pytest.mark.parametrize(
     ("env_output", "message"),
     [
-        ({"obs": {"images": {"wrist": 1}}}, "no image 'base_camera' in obs; found images, images/wrist"),
+        ({"obs": {"images": {"wrist": 1}}}, "no images of camera 'base_camera' in obs; found: wrist"),
         ({"obs": {"base_camera": np.zeros((2, 4, 4), np.uint8)}}, r"shape \[2, 4, 4\]"),
         ({"obs": {"base_camera": np.zeros((4, 4, 3), np.uint8)}}, "expected one per environment"),
         ({"obs": {"base_camera": np.zeros((2, 4, 4, 3), np.int32)}}, "dtype int32; expected uint8"),
-        ({"obs": {"base_camera": np.full((2, 4, 4, 3), 200.0)}}, "values from 0 to 200"),
+        ({"obs": {"base_camera": np.full((2, 4, 4, 3), 200.0)}}, "values from 200 to 200"),
         ({"obs": {"base_camera": np.full((2, 4, 4, 3), np.nan)}}, r"expected \[0, 1\]"),
         ({**output([1, 2]), "success_frame": np.zeros(3)}, r"2 images but values of shape \[3\]"),
     ],

@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.bitflip import BitFlipVectorEnv
-from rewardlab.envs.observations import as_observation
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.observations import as_observation
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.workers.env import EnvWorker
 
@@ -164,7 +164,7 @@ def test_observations_with_other_keys_are_refused() -> None:
         "achieved_goal": (2, 1),
         "desired_goal": (2, 1),
     }
-    with pytest.raises(DataError, match="observations have goal; expected 'state'"):
+    with pytest.raises(DataError, match=r"observations have goal; expected states, .* with 'state'"):
         as_observation({"goal": rows})
     with pytest.raises(DataError, match="observations have state, observation; expected"):
         as_observation({"state": rows, "observation": rows})

@@ -10,10 +10,10 @@ from gymnasium.vector import AutoresetMode
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
-from rewardlab.envs.observations import as_observation
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
+from rewardlab.observations import as_observation
 
 
 class Counter(gymnasium.Env[Any, Any]):

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rewardlab.rewards import ResNetRewardModel
-from rewardlab.rewards.frames import images_of
+from rewardlab.rewards.zoo.transitions import read_images
 
 SIZE = 8
 AFTER_RESET = 90  # brighter than any other frame: who scores it as the last one of an episode gives a success
@@ -73,6 +73,6 @@ class LampReader(ResNetRewardModel):
         self.shown: list[int] = []
 
     def probabilities(self, observation: Any) -> Tensor:
-        pixels = torch.as_tensor(images_of(observation)[self.image_keys[0]])[:, 0, 0, 0]  # type: ignore[call-overload, index]
+        pixels = torch.as_tensor(read_images(observation)[self.image_keys[0]])[:, 0, 0, 0]  # type: ignore[call-overload, index]
         self.shown += pixels.tolist()
         return pixels.float() / 100

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from rewardlab.config.schema import DQNConfig, OptimConfig, PolicyModelConfig, PPOConfig, SACConfig
 from rewardlab.models.critics import make_critics
-from rewardlab.models.policies import make_actor_critic, make_q_network, make_squashed_actor
+from rewardlab.models.policy_networks import make_actor_critic, make_q_network, make_squashed_actor
 from rewardlab.rl import DQN, PPO, SAC
 from rewardlab.types import Batch
 

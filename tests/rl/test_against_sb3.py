@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from rewardlab.config.schema import OptimConfig, PolicyModelConfig, PPOConfig
-from rewardlab.models.policies import make_actor_critic
+from rewardlab.models.policy_networks import make_actor_critic
 from rewardlab.rl import PPO
 
 sb3 = pytest.importorskip("stable_baselines3")

@@ -15,7 +15,7 @@ from rewardlab.config.schema import DQNConfig, OptimConfig, PolicyModelConfig, P
 from rewardlab.data.replay import ReplayBuffer
 from rewardlab.envs import make_vec_env
 from rewardlab.models.critics import make_critics
-from rewardlab.models.policies import make_actor_critic, make_q_network, make_squashed_actor
+from rewardlab.models.policy_networks import make_actor_critic, make_q_network, make_squashed_actor
 from rewardlab.rl import DQN, PPO, SAC
 
 

@@ -10,8 +10,8 @@ import torch
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import ClusterConfig, ExperimentConfig
-from rewardlab.envs.observations import to_batch
 from rewardlab.errors import DataError
+from rewardlab.observations import to_batch
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rl.make import make_policy_network
 from rewardlab.workers.cluster import Cluster, Seat

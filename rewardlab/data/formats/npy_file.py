@@ -9,9 +9,10 @@ import numpy as np
 from rewardlab.data import unpickle
 from rewardlab.data.episodes import Columns, Episode
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
-from rewardlab.data.images import to_float_chw, to_numpy, to_uint8_hwc
+from rewardlab.data.images import to_float_chw, to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES
+from rewardlab.observations import to_numpy
 
 
 class NpyFormat(EpisodeFormat):

@@ -14,9 +14,10 @@ import numpy as np
 from rewardlab.data import unpickle
 from rewardlab.data.episodes import Array, Columns, Episode
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
-from rewardlab.data.images import to_numpy, to_uint8_hwc
+from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES, STATE
+from rewardlab.observations import to_numpy
 
 MAIN_CAMERA = "base_camera"
 MAIN_IMAGES = "main_images"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.task import Task
@@ -123,12 +123,12 @@ class Discriminator(StateActionNetwork):
         if self.task.discrete:
             logits = self.network(observation).clamp(-_LARGEST, _LARGEST)
             return _taken(logits, columns) - logits.mean(1)
-        seen = self.network.convolved(observation)
+        seen = self.network.features(observation)
         others = torch.stack([self._logit(seen, action.expand(len(seen), -1)) for action in self.reference])
         return self._logit(seen, columns["action"]) - others.mean(0)
 
     def _logit(self, seen: Tensor, action: Tensor) -> Tensor:
-        return self.network.answer(seen, action).squeeze(1).clamp(-_LARGEST, _LARGEST)
+        return self.network.from_features(seen, action).squeeze(1).clamp(-_LARGEST, _LARGEST)
 
     def forward(self, columns: Columns) -> Tensor:
         logit = super().forward(columns)

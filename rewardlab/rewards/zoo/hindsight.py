@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor
 
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.data.episode_replay import STRATEGIES, EpisodeReplay, Strategy
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
+from rewardlab.observations import read_parts, space_shapes
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
 from rewardlab.rewards.zoo.transitions import find, leading_shape
@@ -60,8 +61,7 @@ class HERRewardModel(BaseRewardModel):
             raise ConfigError(f"goal_ends_episode: found {self.goal_ends_episode!r}, expected true or false")
 
     def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
-        goals = set(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else set()
-        if not goals >= {ACHIEVED_GOAL, DESIRED_GOAL}:
+        if not space_shapes(observation_space).keys() >= {ACHIEVED_GOAL, DESIRED_GOAL}:
             raise ConfigError(
                 f"reward model 'her': the environment's observations are {observation_space}; expected a Dict with "
                 f"'{ACHIEVED_GOAL}' and '{DESIRED_GOAL}'"
@@ -134,7 +134,7 @@ class HERRewardModel(BaseRewardModel):
 
 def _goal(data: Any, which: str, key: str) -> Tensor:
     observation = find(data, which)
-    goal = None if observation is None or isinstance(observation, Tensor) else observation.get(key, None)
+    goal = None if observation is None else read_parts(observation).get(key)
     if goal is None:
         raise DataError(f"no '{key}' in the {which} of the transitions; her needs observations with it")
     return torch.as_tensor(goal).float()

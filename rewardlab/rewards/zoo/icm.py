@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, perceptron
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, mlp
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel
 from rewardlab.rewards.zoo.task import Task
@@ -25,7 +25,7 @@ class InverseDynamics(nn.Module):
         self.norm = ObservationNorm(task.observation, vectors=obs_norm)
         self.features = ObservationNetwork(task.observation, hidden_size_list)
         self.size = hidden_size_list[-1]
-        self.inverse = perceptron([2 * self.size, self.size, task.action_width])
+        self.inverse = mlp([2 * self.size, self.size, task.action_width], orthogonal=True)
 
     def forward(self, columns: Columns, which: str) -> Tensor:
         """The features of "observation" or "next_observation"."""
@@ -56,7 +56,7 @@ class ICMNetwork(nn.Module):
         self.task = task
         self.dynamics = InverseDynamics(task, hidden_size_list, obs_norm)
         size = self.dynamics.size
-        self.predictor = perceptron([size + task.action_width, size, size])
+        self.predictor = mlp([size + task.action_width, size, size], orthogonal=True)
         self.forward_loss_weight = forward_loss_weight
 
     def forward(self, columns: Columns) -> Tensor:

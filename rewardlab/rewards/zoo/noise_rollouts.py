@@ -1,6 +1,6 @@
 """Rollouts of a policy into whose actions more and more random ones are mixed, for D-REX."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tensordict import TensorDict
 
-from rewardlab.data.images import to_numpy
 from rewardlab.errors import ConfigError
+from rewardlab.observations import copy_observation, final_rows, to_numpy
 from rewardlab.rewards.zoo.transitions import Rows
 
 
@@ -57,12 +57,13 @@ def _roll(
         action = np.array(to_numpy(policy(observation)))
         noisy = rng.random(env.num_envs) < level
         action[noisy] = to_numpy(env.action_space.sample())[noisy]
-        before = _copy(observation)
+        before = copy_observation(observation)
         observation, reward, terminated, truncated, infos = env.step(action)
         done = to_numpy(terminated) | to_numpy(truncated)
-        after = _copy(observation)
-        for i in np.flatnonzero(done).tolist():
-            _put(after, _row(infos["final_obs"], i), i)
+        after = copy_observation(observation)
+        if done.any():
+            rows = np.flatnonzero(done)
+            after[torch.from_numpy(rows)] = copy_observation(final_rows(infos["final_obs"], rows))
         columns = {
             "observation": before,
             "next_observation": after,
@@ -86,21 +87,3 @@ def _whole_episodes(rollout: TensorDict, quota: int) -> list[TensorDict]:
         if len(mine) < quota:
             mine.append(flat[rows])
     return [episode for mine in kept.values() for episode in mine]
-
-
-def _copy(observation: Any) -> Any:
-    if isinstance(observation, Mapping):
-        return {key: _copy(value) for key, value in observation.items()}
-    return torch.from_numpy(np.array(to_numpy(observation)))
-
-
-def _row(batch: Any, i: int) -> Any:
-    return {key: _row(value, i) for key, value in batch.items()} if isinstance(batch, Mapping) else batch[i]
-
-
-def _put(batch: Any, row: Any, i: int) -> None:
-    if isinstance(batch, Mapping):
-        for key, value in batch.items():
-            _put(value, row[key], i)
-    else:
-        batch[i] = torch.as_tensor(to_numpy(row))

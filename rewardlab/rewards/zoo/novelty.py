@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.errors import ConfigError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, Parts
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model, with_rewards

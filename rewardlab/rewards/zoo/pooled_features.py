@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rewardlab.models.observation_network import channels_first, is_image, pixels_to_floats
+from rewardlab.models.encoders import channels_first, pixels_to_floats
+from rewardlab.observations import is_image
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transitions import Columns, observation_of
 

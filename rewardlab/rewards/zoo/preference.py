@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, Parts
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.zoo.experts import expert_trajectories, source_name
+from rewardlab.rewards.zoo.experts import errors_named, expert_trajectories, source_name
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
 from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of, read_rows
@@ -104,10 +104,8 @@ class TREXRewardModel(ExpertRewardModel):
         """Take ranked trajectories; every pair of different rank becomes a preference."""
         several = isinstance(data, (list, tuple)) and len(data) > 0 and all(isinstance(item, str) for item in data)
         trajectories = in_order(data) if several else expert_trajectories(data)
-        try:
+        with errors_named(source_name(data)):
             ranks = self._ranks(trajectories)
-        except DataError as error:
-            raise DataError(f"{source_name(data)}: {error}") from error
         pairs = (ranks[:, None] < ranks[None, :]).nonzero()
         if not len(pairs):
             raise DataError(
@@ -135,10 +133,8 @@ class TREXRewardModel(ExpertRewardModel):
 
     def _read_expert(self) -> None:
         name, trajectories, self._pairs = self._expert_data
-        try:
+        with errors_named(name):
             parts = [read_rows(trajectory, self.task, self.needed).columns for trajectory in trajectories]
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
         columns: Columns = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
         self._lengths = torch.tensor([len(trajectory) for trajectory in trajectories])
         self._expert = Rows(columns, (int(self._lengths.sum()),))

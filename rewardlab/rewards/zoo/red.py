@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.observation_network import ObservationNetwork, ObservationNorm
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel

@@ -11,41 +11,35 @@ from torch import Tensor
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.keys import DEFAULT_CAMERA, STATE_NAMES
-from rewardlab.models.observation_network import is_image
+from rewardlab.observations import Shapes, is_image, part_name, read_parts, space_shapes
 
 # n, [n], [height, width, colours], or a mapping of the parts of an observation to these.
 ObsShape: TypeAlias = int | Sequence[int] | Mapping[str, Any]
 # The number of discrete actions, or the shape of a continuous one as a list.
 ActionShape: TypeAlias = int | Sequence[int]
 
-_ROUNDING = 1e-4  # of actions that were scaled and scaled back
-
-
-def part_name(shape: Sequence[int]) -> str:
-    """The name of an observation that is not a dictionary."""
-    return f"images.{DEFAULT_CAMERA}" if is_image(shape) else "state"
+_ROUNDING = 1e-4  # tolerance for actions that were scaled and scaled back
 
 
 @dataclass(frozen=True)
 class Task:
-    """`observation`: part -> shape, such as {"state": (4,), "images.base_camera": (64, 64, 3)}.
+    """The shapes of observations, such as {"state": (4,), "images.base_camera": (64, 64, 3)}, and of actions.
 
-    `action` is the number of discrete actions or the shape of a continuous one; None if nobody said.
+    `action` is the number of discrete actions or the shape of a continuous one; None if it is not known.
     """
 
-    observation: dict[str, tuple[int, ...]]
+    observation: Shapes
     action: int | tuple[int, ...] | None = None
     bounds: tuple[Tensor, Tensor] | None = field(default=None, compare=False)
 
     @classmethod
     def from_shapes(cls, obs_shape: ObsShape, action_shape: ActionShape | None) -> "Task":
-        return cls(_as_they_travel(_observation_shapes(obs_shape)), _action_shape(action_shape))
+        return cls(_observation_shapes(obs_shape), _action_shape(action_shape))
 
     @classmethod
     def from_spaces(cls, observation_space: Space[Any], action_space: Space[Any]) -> "Task":
-        """The spaces of one environment; a vector environment has them as `single_*_space`."""
-        observation = _as_they_travel(_space_shapes(observation_space))
+        """Read the spaces of one environment; a vector environment has them as `single_*_space`."""
+        observation = space_shapes(observation_space)
         if isinstance(action_space, spaces.Discrete):
             if action_space.start != 0:
                 raise ConfigError(f"action space: {action_space} starts at {action_space.start}; expected 0")
@@ -65,17 +59,17 @@ class Task:
 
     @property
     def action_width(self) -> int:
-        """Numbers in an action as `action_vectors` gives it."""
+        """Width of what `action_vectors` gives."""
         if self.action is None:
             raise ConfigError("action_shape: found null, expected the number of actions, or the shape of an action")
         return self.action if isinstance(self.action, int) else math.prod(self.action)
 
     def action_vectors(self, action: Tensor) -> Tensor:
-        """What `read_action` gave, as floats [B, action_width]: one-hot if actions are discrete."""
+        """Return what `read_action` gave as floats [B, action_width]: one-hot if actions are discrete."""
         return functional.one_hot(action, self.action_width).float() if self.discrete else action
 
     def read_action(self, action: Tensor) -> Tensor:
-        """Actions [B, ...] as int64 [B] or float32 [B, action_width]; a DataError if they cannot be these."""
+        """Return actions [B, ...] as int64 [B] or float32 [B, action_width]; raise a DataError if they are neither."""
         integers = not (action.is_floating_point() or action.dtype == torch.bool)
         width = math.prod(action.shape[1:])
         if integers != self.discrete or width != (1 if self.discrete else self.action_width):
@@ -91,7 +85,7 @@ class Task:
         return action.reshape(-1).long()
 
     def check_bounds(self, action: Tensor) -> None:
-        """Raise unless continuous actions are within the action space; an expert's should be."""
+        """Raise unless continuous actions are within the action space, as an expert's should be."""
         if self.bounds is not None:
             low, high = self.bounds
             beyond = (action.cpu() < low - _ROUNDING) | (action.cpu() > high + _ROUNDING)
@@ -108,27 +102,14 @@ class Task:
         return f"continuous actions of shape {list(self.action)} (floats)"  # type: ignore[arg-type]
 
 
-def _observation_shapes(obs_shape: ObsShape) -> dict[str, tuple[int, ...]]:
-    if isinstance(obs_shape, Mapping):
-        named: dict[str, tuple[int, ...]] = {}
-        for key, value in obs_shape.items():
-            if isinstance(value, Mapping):
-                named |= {f"{key}.{inner}": shape for inner, shape in _observation_shapes(value).items()}
-            else:
-                named[str(key)] = _sizes(value, f"obs_shape.{key}")
-        if not named:
-            raise ConfigError("obs_shape: found an empty dictionary, expected the parts of an observation")
-        return dict(sorted(named.items()))
-    sizes = _sizes(obs_shape, "obs_shape")
-    return {part_name(sizes): sizes}
-
-
-def _as_they_travel(parts: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Environments with goals call "observation" what is "state" in a batch."""
-    name, theirs = STATE_NAMES
-    if name in parts or theirs not in parts:
-        return parts
-    return dict(sorted({name if part == theirs else part: shape for part, shape in parts.items()}.items()))
+def _observation_shapes(obs_shape: ObsShape) -> Shapes:
+    if not isinstance(obs_shape, Mapping):
+        sizes = _sizes(obs_shape, "obs_shape")
+        return {part_name(sizes): sizes}
+    parts = read_parts(obs_shape)
+    if not parts:
+        raise ConfigError("obs_shape: found an empty dictionary, expected the parts of an observation")
+    return {name: _sizes(part, f"obs_shape.{name}") for name, part in sorted(parts.items())}
 
 
 def _action_shape(action_shape: ActionShape | None) -> int | tuple[int, ...] | None:
@@ -145,19 +126,3 @@ def _sizes(value: Any, key: str) -> tuple[int, ...]:
     if any(type(n) is not int or n < 1 for n in sizes):
         raise ConfigError(f"{key}: found {value!r}, expected positive whole numbers")
     return sizes
-
-
-def _space_shapes(space: Space[Any]) -> dict[str, tuple[int, ...]]:
-    if isinstance(space, spaces.Box):
-        return {part_name(space.shape): tuple(space.shape)}
-    if isinstance(space, spaces.Dict):
-        named: dict[str, tuple[int, ...]] = {}
-        for key, inner in space.spaces.items():
-            if isinstance(inner, spaces.Dict):
-                named |= {f"{key}.{name}": shape for name, shape in _space_shapes(inner).items()}
-            elif isinstance(inner, spaces.Box):
-                named[key] = tuple(inner.shape)
-            else:
-                raise ConfigError(f"observation space: '{key}' is {inner}, expected a Box")
-        return dict(sorted(named.items()))
-    raise ConfigError(f"observation space: found {space}, expected a Box or a Dict of them")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, with_rewards
 from rewardlab.rewards.checkpoint import read_checkpoint
-from rewardlab.rewards.zoo.experts import expert_transitions, source_name
+from rewardlab.rewards.zoo.experts import errors_named, expert_transitions, source_name
 from rewardlab.rewards.zoo.task import ActionShape, ObsShape, Task
 from rewardlab.rewards.zoo.transitions import Columns, Rows, read_rows
 
@@ -300,12 +300,10 @@ class ExpertRewardModel(TransitionRewardModel):
 
     def _read_expert(self) -> None:
         name, transitions = self._expert_data
-        try:
+        with errors_named(name):
             rows = read_rows(transitions, self.task, self._columns_needed(), ("terminated", "truncated"))
             rows.check_finite()
             self.task.check_bounds(rows.columns["action"])
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
         self._expert = rows
         self._expert_data = None
         self._learn_expert(Rows(self._on_device(rows.columns), rows.shape))

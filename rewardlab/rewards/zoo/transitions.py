@@ -1,4 +1,4 @@
-"""Transitions in the forms in which they arrive, read into one: flat columns.
+"""Reads transitions in the forms in which they arrive.
 
 Accepted: a TensorDict [B] or [T, N] with `observation`, `next_observation`, `action`, `reward`, `terminated`,
 `truncated`; a list of dictionaries with `obs`, `next_obs`, `action`, `reward`, `done`; and mixtures of these names.
@@ -8,7 +8,8 @@ Where a model needs to know episodes, rows are in time order (along T, for each 
 episode ends at a row that is `terminated` or `truncated`, or with the batch. `done` counts as `terminated`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,22 +20,22 @@ from torch import Tensor
 
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
-from rewardlab.keys import STATE_NAMES
-from rewardlab.models.observation_network import is_image
-from rewardlab.rewards.zoo.task import Task, part_name
+from rewardlab.keys import DESIRED_GOAL, SUCCESS_KEYS
+from rewardlab.models.image_preprocessor import Images
+from rewardlab.observations import camera_images, is_image, read_parts
+from rewardlab.rewards.zoo.task import Task
 
 Columns: TypeAlias = dict[str, Tensor]
 
+_FOLLOWING: tuple[str | tuple[str, str], ...] = ("next_observation", "next_obs", ("next", "observation"))
 NAMES: dict[str, tuple[str | tuple[str, str], ...]] = {
     "observation": ("observation", "obs"),
-    "next_observation": ("next_observation", "next_obs", ("next", "observation")),
+    "next_observation": _FOLLOWING,
     # What an action led to. Rows that have no next observation are arrivals already (see `rewardlab.types`).
-    "arrival": ("next_observation", "next_obs", ("next", "observation"), "observation", "obs"),
-    "action": ("action",),
+    "arrival": (*_FOLLOWING, "observation", "obs"),
     "reward": ("env_reward", "reward"),
     "terminated": ("terminated", "done"),
-    "truncated": ("truncated",),
-    "log_prob": ("log_prob",),
+    "success": SUCCESS_KEYS,
 }
 OBSERVATIONS = ("observation", "next_observation", "arrival")
 
@@ -47,7 +48,7 @@ class Rows:
     shape: tuple[int, ...]
 
     def __len__(self) -> int:
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def part(self, start: int, stop: int) -> "Rows":
         columns = {name: column[start:stop] for name, column in self.columns.items()}
@@ -57,7 +58,7 @@ class Rows:
         check_finite({name: column.cpu().numpy() for name, column in self.columns.items()}, "row {}".format)
 
     def episodes(self) -> list[Tensor]:
-        """The rows of each episode, in time order."""
+        """Return the row numbers of each episode, in time order."""
         count = len(self)
         environments = self.shape[1] if len(self.shape) > 1 else 1
         order = torch.arange(count).view(-1, environments).T.flatten()
@@ -71,23 +72,70 @@ class Rows:
 
 
 def observation_of(columns: Columns, which: str) -> Columns:
-    """The parts of one observation: "next_observation.state" becomes "state"."""
+    """Return the parts of one observation: "next_observation.state" becomes "state"."""
     start = f"{which}."
-    return {name[len(start) :]: column for name, column in columns.items() if name.startswith(start)}
+    return {name.removeprefix(start): column for name, column in columns.items() if name.startswith(start)}
 
 
 def leading_shape(data: Any) -> tuple[int, ...]:
+    """Return the batch axes of transitions: [B] or [T, N]; of a dictionary of arrays, the length of the first."""
     if isinstance(data, TensorDictBase):
         return tuple(data.batch_size)
-    if isinstance(data, Mapping):
-        first = next((value for value in _leaves(data)), None)
-        return () if first is None else (len(first),)
+    while isinstance(data, Mapping):
+        if not data:
+            return ()
+        data = next(iter(data.values()))
     return (len(data),)
 
 
+def keys_of(data: Any) -> list[str]:
+    """Return the names in a batch, or in the first item of a list."""
+    holder = data if isinstance(data, Mapping) else (data[0] if len(data) else {})
+    return sorted(map(str, holder.keys()))
+
+
+def find(data: Any, name: str) -> Any:
+    """Return a column under any of its NAMES: a tensor, or a mapping of tensors. None if it is not there."""
+    names = NAMES.get(name, (name,))
+    if isinstance(data, Mapping):
+        values = (_get(data, (key,) if isinstance(key, str) else key) for key in names)
+        return next((value for value in values if value is not None), None)
+    if not len(data):
+        return None
+    if not isinstance(data[0], Mapping):
+        raise DataError(f"item 0 is a {type(data[0]).__name__}; expected a dictionary of a transition")
+    key = next((key for key in names if key in set(data[0].keys())), None)
+    return None if key is None else _stack([_item(item, key, i) for i, item in enumerate(data)], key)
+
+
+def _get(data: Any, keys: Iterable[str]) -> Any:
+    for key in keys:
+        data = None if data is None else data.get(key, None)
+    return data
+
+
+def _item(item: Any, key: Any, row: int) -> Any:
+    try:
+        return item[key]
+    except (KeyError, TypeError):
+        raise DataError(f"item {row} has no '{key}', item 0 has") from None
+
+
+def _stack(values: list[Any], name: Any) -> Any:
+    first = values[0]
+    try:
+        if isinstance(first, Mapping):
+            return {key: _stack([value[key] for value in values], f"{name}.{key}") for key in first.keys()}  # noqa: SIM118 - of a TensorDict
+        if isinstance(first, Tensor):
+            return torch.stack([torch.as_tensor(value) for value in values])
+        return torch.from_numpy(np.array(values))
+    except (RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise DataError(f"'{name}' differs in shape or kind from item to item ({error})") from error
+
+
 def read_rows(data: Any, task: Task, needed: Sequence[str], optional: Sequence[str] = ()) -> Rows:
-    """The columns that are asked for (keys of NAMES), checked against the task's shapes and flattened to [B, ...]."""
-    if not isinstance(data, (TensorDictBase, Mapping, Sequence)) or isinstance(data, str):
+    """Return the columns that are asked for, checked against the task's shapes and flattened to [B, ...]."""
+    if not isinstance(data, (Mapping, Sequence)) or isinstance(data, str):
         raise DataError(f"found a {type(data).__name__}; expected a TensorDict or a list of dictionaries")
     shape = leading_shape(data)
     if not shape:
@@ -105,89 +153,22 @@ def read_rows(data: Any, task: Task, needed: Sequence[str], optional: Sequence[s
     return Rows(columns, shape)
 
 
-def find(data: Any, name: str) -> Any:
-    """The value of a column under any of its names: a tensor, or a mapping of tensors. None if it is not there."""
-    if isinstance(data, (TensorDictBase, Mapping)):
-        for key in NAMES.get(name, (name,)):
-            value = data.get(key, None) if isinstance(key, str) else _nested(data, key)
-            if value is not None:
-                return value
-        return None
-    if not len(data):
-        return None
-    if not isinstance(data[0], (Mapping, TensorDictBase)):
-        raise DataError(f"item 0 is a {type(data[0]).__name__}; expected a dictionary of a transition")
-    for key in NAMES.get(name, (name,)):
-        if isinstance(key, str) and key in data[0]:
-            return _stacked([_item(item, key, i) for i, item in enumerate(data)], key)
-    return None
-
-
-def _nested(data: Any, key: Sequence[str]) -> Any:
-    outer = data.get(key[0], None)
-    return None if outer is None else outer.get(key[1], None)
-
-
-def _item(item: Any, key: str, row: int) -> Any:
-    try:
-        return item[key]
-    except (KeyError, TypeError):
-        raise DataError(f"item {row} has no '{key}', item 0 has") from None
-
-
-def _stacked(values: list[Any], key: str) -> Any:
-    first = values[0]
-    try:
-        if isinstance(first, Mapping):
-            return {name: _stacked([value[name] for value in values], f"{key}.{name}") for name in first}
-        if isinstance(first, Tensor):
-            return torch.stack(values)
-        return torch.from_numpy(np.array(values))
-    except (RuntimeError, ValueError, TypeError, KeyError) as error:
-        raise DataError(f"'{key}' differs in shape or kind from item to item ({error})") from error
-
-
-def keys_of(data: Any) -> list[str]:
-    holder = data if isinstance(data, (TensorDictBase, Mapping)) else (data[0] if len(data) else {})
-    return sorted(map(str, holder.keys()))
-
-
-def _leaves(data: Any) -> Iterator[Any]:
-    for value in data.values():
-        if isinstance(value, (Mapping, TensorDictBase)):
-            yield from _leaves(value)
-        else:
-            yield value
-
-
 def _observation(value: Any, task: Task, name: str, axes: int) -> Columns:
-    if not isinstance(value, (Mapping, TensorDictBase)):
-        value = torch.as_tensor(value)
-        value = {part_name(value.shape[axes:]): value}
-    parts: Columns = {}
-    for part in task.observation:
-        found = value.get(part)
-        if found is None and part == STATE_NAMES[0]:  # straight from an environment
-            found = value.get(STATE_NAMES[1])
-        if found is None and "." in part:  # once: a camera's name may contain dots
-            found = _nested(value, part.split(".", 1))
-        if found is None:
-            keys = ", ".join(sorted(map(str, value.keys())))
-            raise DataError(f"'{name}' has no '{part}', which the reward model was built for; found {keys}")
-        parts[part] = _part(torch.as_tensor(found), task, part, name, axes)
-    return parts
-
-
-def _part(tensor: Tensor, task: Task, part: str, name: str, axes: int) -> Tensor:
-    shape = tuple(tensor.shape[axes:])
-    if shape != task.observation[part]:
-        raise DataError(
-            f"'{name}.{part}' has shape {list(shape)} per row; the reward model was built for "
-            f"{list(task.observation[part])}"
-        )
-    if axes > 1:
-        tensor = tensor.flatten(0, axes - 1)
-    return tensor if tensor.dtype == torch.uint8 and is_image(shape) else tensor.float()
+    found = read_parts(value, batch_axes=axes)
+    columns: Columns = {}
+    for part, expected in task.observation.items():
+        if part not in found:
+            names = ", ".join(sorted(found))
+            raise DataError(f"'{name}' has no '{part}', which the reward model was built for; found {names}")
+        tensor = torch.as_tensor(found[part])
+        shape = tuple(tensor.shape[axes:])
+        if shape != expected and (is_image(expected) or math.prod(shape) != math.prod(expected)):
+            raise DataError(
+                f"'{name}.{part}' has shape {list(shape)} per row; the reward model was built for {list(expected)}"
+            )
+        tensor = tensor.reshape(-1, *expected)
+        columns[part] = tensor if tensor.dtype == torch.uint8 and is_image(expected) else tensor.float()
+    return columns
 
 
 def _plain_column(value: Any, task: Task, name: str, axes: int) -> Tensor:
@@ -200,3 +181,31 @@ def _plain_column(value: Any, task: Task, name: str, axes: int) -> Tensor:
         raise DataError(f"'{name}' has shape {list(tensor.shape)}; expected one number a transition")
     tensor = tensor.reshape(-1)
     return tensor.bool() if name in ("terminated", "truncated") else tensor.float()
+
+
+def read_images(data: Any) -> Images:
+    """Return the images that actions led to, by camera or as one array without a name.
+
+    `data` are transitions, observations, {camera: images}, a list of these with one frame each, or images alone.
+    """
+    if isinstance(data, (Tensor, np.ndarray)):
+        return data
+    if isinstance(data, Mapping):
+        names = set(data.keys())
+        # An observation may have a part that is called "observation", its state.
+        following = None if names & {"images", DESIRED_GOAL} else find(data, "arrival")
+        if following is None and "images" in names and not isinstance(data["images"], Mapping):
+            following = data["images"]
+        return camera_images(data) if following is None else read_images(following)
+    if isinstance(data, Sequence) and not isinstance(data, str) and len(data):
+        images: Images = _stack([read_images(item) for item in data], "images")
+        return images
+    raise DataError(f"no images in a {type(data).__name__}; expected a batch, a dictionary of cameras, or an array")
+
+
+def read_labels(data: Any) -> Tensor:
+    """Return whether each frame is a success, as bool [B]: what holds in this very frame, not "once so far"."""
+    labels = find(data, "success")
+    if labels is None:
+        raise DataError(f"no label: found the keys {', '.join(keys_of(data))}; expected 'success'")
+    return torch.as_tensor(labels).reshape(-1).bool().cpu()

@@ -31,8 +31,8 @@ from zoo_toys import (
 )
 
 from rewardlab.envs import make_vec_env
-from rewardlab.envs.observations import as_observation
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.observations import as_observation
 from rewardlab.rewards import BaseRewardModel, create_reward_model, load_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
 from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
@@ -255,7 +255,7 @@ def test_bind_refuses_another_task_and_unknown_spaces() -> None:
         model.bind(*spaces_of(discrete=False))
     with pytest.raises(ConfigError, match="expected Discrete or Box"):
         new("gail").bind(spaces_of()[0], spaces.MultiDiscrete([2, 2]))
-    with pytest.raises(ConfigError, match="expected a Box or a Dict"):
+    with pytest.raises(ConfigError, match=r"expected states, pictures, or a dictionary .* each of them a Box"):
         new("gail").bind(spaces.Discrete(3), spaces.Discrete(3))
     assert new("gail", obs_shape=2, action_shape=2).bind(*spaces_of())
     with pytest.raises(ConfigError, match="obs_shape: found 'x'"):

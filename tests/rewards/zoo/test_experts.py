@@ -79,7 +79,7 @@ def test_a_rollout_is_read_environment_by_environment() -> None:
     rollout = make_rollout(1)
     trajectories = expert_trajectories(rollout)
     assert [len(trajectory) for trajectory in trajectories] == [10] * 12
-    assert torch.equal(trajectories[0]["observation"], rollout["observation"][:10, 0])
+    assert torch.equal(trajectories[0]["observation", "state"], rollout["observation"][:10, 0])
 
 
 def test_a_config_names_the_file_and_create_reward_model_reads_it(tmp_path: Path) -> None:

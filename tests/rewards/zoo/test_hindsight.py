@@ -12,7 +12,7 @@ from zoo_toys import as_list, make_goals, make_rollout, new
 from rewardlab.config.schema import DQNConfig, EnvConfig, OptimConfig, PolicyModelConfig
 from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.policies import make_q_network
+from rewardlab.models.policy_networks import make_q_network
 from rewardlab.rewards.zoo.hindsight import HERRewardModel
 from rewardlab.rl import DQN
 from rewardlab.rl.evaluation import Evaluation

@@ -105,9 +105,9 @@ class TestNoiseRollouts:
         for rollout in rollouts:
             ends = rollout["terminated"] | rollout["truncated"]
             assert ends.nonzero().flatten().tolist() == [len(rollout) - 1]
-            assert torch.equal(rollout["next_observation"][:-1], rollout["observation"][1:])
+            assert torch.equal(rollout["next_observation", "state"][:-1], rollout["observation", "state"][1:])
             if rollout["terminated"][-1]:
-                assert rollout["next_observation"][-1, 2].abs() > 0.2  # fallen: not the first frame after a reset
+                assert rollout["next_observation", "state"][-1, 2].abs() > 0.2  # fallen: not a reset frame
         lengths = [len(rollout) for rollout in rollouts]
         assert min(lengths[:4]) > max(lengths[4:])
         model: Any = new("drex", update_per_collect=60)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.models.images import IMAGENET_MEAN, IMAGENET_STD, ImagePreprocessor
+from rewardlab.models.image_preprocessor import IMAGENET_MEAN, IMAGENET_STD, ImagePreprocessor
 
 SIZE = (3, 32, 40)
 

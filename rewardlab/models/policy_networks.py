@@ -1,8 +1,7 @@
 """Networks that act: an actor-critic for PPO, a squashed Gaussian for SAC, an epsilon-greedy Q-network for DQN.
 
-Each has `act(observation, generator, explore)`. Every random number of acting comes from that generator, so that who
-acts (this process, a Ray worker) makes no difference. Networks with continuous actions give them in the environment's
-own units.
+Each has `act(observation, generator, explore)`. All randomness of acting comes from that generator, so that this
+process and a Ray worker act alike. Networks with continuous actions give them in the environment's own units.
 """
 
 import math
@@ -16,23 +15,26 @@ from torch.nn import functional
 
 from rewardlab.config.schema import PolicyModelConfig
 from rewardlab.errors import ConfigError
-from rewardlab.models.observations import ObservationEncoder, make_encoder, mlp, seeded_weights
+from rewardlab.models.encoders import ObservationEncoder, make_encoder, mlp, seeded_weights
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's actor, as in the authors' code
 
 
-class Policy(Protocol):
-    """What a rollout needs."""
+class PolicyNetwork(Protocol):
+    """A network that acts."""
 
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
-        """At least `action` for a batch of observations; the best action known if not `explore`."""
+        """Return at least `action` for a batch of observations; the best known action if not `explore`."""
         ...
 
 
 class GaussianHead(nn.Module):
-    """A diagonal Gaussian whose deviation is one learned vector. Actions are not squashed: whoever steps the
-    environment clips them, and probabilities are those of the actions before clipping, as in CleanRL and SB3."""
+    """A diagonal Gaussian whose standard deviation is one learned vector.
+
+    Actions are not squashed: they are clipped where the environment is stepped, and probabilities are those of the
+    actions before clipping, as in CleanRL and SB3.
+    """
 
     def __init__(self, actions: int, init_std: float) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ class CategoricalHead(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """A policy and the value of being where it is, two MLPs on the same features."""
+    """A policy and a value function: two MLPs on the same features."""
 
     def __init__(
         self, encoder: ObservationEncoder, actor: nn.Module, critic: nn.Module, head: GaussianHead | CategoricalHead
@@ -90,7 +92,7 @@ class ActorCritic(nn.Module):
 
     @torch.no_grad()
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
-        """`action`, its `log_prob` and the `value` of the observation."""
+        """Return `action`, its `log_prob` and the `value` of the observation."""
         features = self.encoder(observation)
         outputs = self.actor(features)
         action = self.head.sample(outputs, generator) if explore else self.head.best(outputs)
@@ -105,7 +107,7 @@ class ActorCritic(nn.Module):
         return self.critic(self.encoder(observation)).squeeze(-1)
 
     def evaluate(self, observation: TensorDict, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probability of `action`, entropy of the policy, value; with gradients."""
+        """Return the log-probability of `action`, the entropy of the policy and the value, with gradients."""
         features = self.encoder(observation)
         outputs = self.actor(features)
         value = self.critic(features).squeeze(-1)
@@ -113,7 +115,7 @@ class ActorCritic(nn.Module):
 
 
 class ActionRange(nn.Module):
-    """Between a Box of actions and [-1, 1], in which off-policy networks think."""
+    """Scales actions between their Box and [-1, 1], the range of off-policy networks."""
 
     middle: Tensor
     reach: Tensor
@@ -132,7 +134,7 @@ class ActionRange(nn.Module):
 
 
 class SquashedGaussianActor(nn.Module):
-    """SAC's policy: tanh of a Gaussian whose mean and deviation depend on the state, stretched to the action space.
+    """SAC's policy: tanh of a Gaussian with mean and deviation from the network, scaled to the action space.
 
     The encoder belongs to the critics, whose loss trains it (as in DrQ): `sample` cuts the gradient to it.
     """
@@ -154,7 +156,7 @@ class SquashedGaussianActor(nn.Module):
         return TensorDict({"action": action}, batch_size=features.shape[:-1])
 
     def sample(self, features: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """An action with gradients to this actor's head, and its log-probability on the scale [-1, 1]."""
+        """Return an action with gradients to this actor's head, and its log-probability on the scale [-1, 1]."""
         mean, log_std = self.head(features.detach()).chunk(2, dim=-1)
         log_std = log_std.clamp(*_LOG_STD_RANGE)
         noise = torch.randn(mean.shape, generator=generator).to(mean.device)
@@ -166,7 +168,7 @@ class SquashedGaussianActor(nn.Module):
 
 
 class EpsilonGreedyQ(nn.Module):
-    """DQN's network: a value per action; explores with probability `epsilon`, which travels with the weights."""
+    """DQN's network: a value per action. It explores with probability `epsilon`, which is saved with the weights."""
 
     epsilon: Tensor
 
@@ -184,16 +186,16 @@ class EpsilonGreedyQ(nn.Module):
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
         action = self(observation).argmax(-1)
         if explore:
-            anything = torch.randint(self.actions, action.shape, generator=generator).to(action.device)
+            random = torch.randint(self.actions, action.shape, generator=generator).to(action.device)
             explores = torch.rand(action.shape, generator=generator).to(action.device) < self.epsilon
-            action = torch.where(explores, anything, action)
+            action = torch.where(explores, random, action)
         return TensorDict({"action": action}, batch_size=action.shape)
 
 
 def make_actor_critic(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
 ) -> ActorCritic:
-    """PPO's network, initialised as in CleanRL and SB3: orthogonal, with a policy that starts out indifferent."""
+    """Build PPO's network, initialised as in CleanRL and SB3: orthogonal, with a nearly uniform first policy."""
     head: GaussianHead | CategoricalHead
     if isinstance(action_space, spaces.Discrete):
         head = CategoricalHead(_count(action_space))
@@ -202,8 +204,9 @@ def make_actor_critic(
     activation = config.activation or "tanh"
     with seeded_weights(seed):
         encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        actor = mlp(encoder.size, config.hidden_sizes, head.outputs, activation)
-        critic = mlp(encoder.size, config.hidden_sizes, 1, activation)
+        actor, critic = (
+            mlp([encoder.size, *config.hidden_sizes, outputs], activation) for outputs in (head.outputs, 1)
+        )
         network = ActorCritic(encoder, actor, critic, head)
         for module in network.modules():
             if isinstance(module, (nn.Linear, nn.Conv2d)):
@@ -217,28 +220,31 @@ def make_actor_critic(
 def make_squashed_actor(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
 ) -> SquashedGaussianActor:
-    """SAC's actor; its `encoder` is meant to be shared with the critics (`make_critics`)."""
+    """Build SAC's actor; its `encoder` is meant to be shared with the critics (`make_critics`)."""
     actions = _dimensions(action_space, "sac")
     assert isinstance(action_space, spaces.Box)
     if not action_space.is_bounded():
         raise ConfigError(f"algorithm.name: sac needs actions with finite bounds; found {action_space}. Use ppo")
-    with seeded_weights(seed):
-        encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        head = mlp(encoder.size, config.hidden_sizes, 2 * actions, config.activation or "relu")
+    encoder, head = _make_encoder_and_head(observation_space, 2 * actions, config, seed)
     return SquashedGaussianActor(encoder, head, ActionRange(action_space))
 
 
 def make_q_network(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
 ) -> EpsilonGreedyQ:
-    """DQN's network."""
+    """Build DQN's network."""
     if not isinstance(action_space, spaces.Discrete):
         raise ConfigError(f"algorithm.name: dqn needs a Discrete action space; found {action_space}. Use sac or ppo")
     actions = _count(action_space)
+    return EpsilonGreedyQ(*_make_encoder_and_head(observation_space, actions, config, seed), actions)
+
+
+def _make_encoder_and_head(
+    observation_space: spaces.Space[Any], outputs: int, config: PolicyModelConfig, seed: int
+) -> tuple[ObservationEncoder, nn.Module]:
     with seeded_weights(seed):
         encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        head = mlp(encoder.size, config.hidden_sizes, actions, config.activation or "relu")
-    return EpsilonGreedyQ(encoder, head, actions)
+        return encoder, mlp([encoder.size, *config.hidden_sizes, outputs], config.activation or "relu")
 
 
 def _count(space: spaces.Discrete) -> int:

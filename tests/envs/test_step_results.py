@@ -7,9 +7,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rewardlab.envs import make_vec_env
-from rewardlab.envs.frames import CameraFrames, final_rows, following_success, success_of
+from rewardlab.envs.step_results import CameraFrames, following_success, success_of
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import DataError
+from rewardlab.observations import final_rows
 
 
 class Watched(TabletopVectorEnv):

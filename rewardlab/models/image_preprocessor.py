@@ -1,4 +1,4 @@
-"""From whatever images a caller has to what a network sees. Part of the model, so that training, scoring from files and
+"""Prepares images for a classifier's network. It is a part of the model, so that training, scoring from files and
 scoring inside RL cannot differ."""
 
 import warnings
@@ -12,15 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.observations import has_colors_last
 
 ImageArray: TypeAlias = Tensor | np.ndarray[Any, Any]
 Images: TypeAlias = Mapping[str, ImageArray] | ImageArray
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-
-# Resizing and colour changes overshoot 1 by rounding. Anything further out is another scale (0-255, -1..1).
-_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class ImagePreprocessor:
         return torch.stack(prepared, dim=1)
 
     def select(self, images: Images) -> dict[str, ImageArray]:
-        """The images of this model's cameras, without looking into them."""
+        """Return the images of this model's cameras, unchecked."""
         if not isinstance(images, Mapping):
             if len(self.image_keys) > 1:
                 raise DataError(
@@ -82,45 +80,21 @@ class ImagePreprocessor:
 
 
 def to_unit_floats(array: ImageArray, camera: str, device: torch.device | None = None) -> Tensor:
-    """Images of one camera as contiguous float32 [B, 3, H, W] in [0, 1]; the same bits from either layout and dtype."""
-    images = _as_tensor(array, camera).to(device)
-    if not (images.dtype == torch.uint8 or images.is_floating_point()):
-        raise DataError(f"images of camera '{camera}' have dtype {images.dtype}; expected uint8, or floats in [0, 1]")
-    images = _channels_first(images, camera)
+    """Return images of one camera as contiguous float32 [B, 3, H, W] in [0, 1]: the same bits from any layout."""
+    if not isinstance(array, (Tensor, np.ndarray)):
+        raise DataError(f"images of '{camera}' are a {type(array).__name__}; expected a tensor or a NumPy array")
+    shape = list(array.shape)
+    if len(shape) != 4:
+        raise DataError(f"images of '{camera}' have shape {shape}; expected [B, H, W, 3] or [B, 3, H, W]")
+    colors_last = has_colors_last(array, camera)
+    if shape[1] == shape[-1]:
+        raise DataError(f"images of '{camera}' have shape {shape}: it cannot be told which axis is the colour")
+    if isinstance(array, np.ndarray):
+        # torch cannot use arrays with negative strides (a flipped frame) and warns of read-only ones (a mapped file).
+        array = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    images = array.to(device)
+    if colors_last:
+        images = images.permute(0, 3, 1, 2)
     if images.dtype == torch.uint8:
         return images.contiguous().float() / 255
-    if images.numel():
-        low, high = (float(bound) for bound in images.aminmax())
-        # Written so that NaN fails it too.
-        if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):
-            raise DataError(
-                f"float images of camera '{camera}' have values from {low:g} to {high:g}; expected [0, 1] (or uint8)"
-            )
     return images.float().clamp(0, 1).contiguous()
-
-
-def _as_tensor(array: ImageArray, camera: str) -> Tensor:
-    if isinstance(array, Tensor):
-        return array
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"images of camera '{camera}' are a {type(array).__name__}; expected a tensor or NumPy array")
-    if array.dtype.kind not in "uif":
-        raise DataError(f"images of camera '{camera}' have dtype {array.dtype}; expected uint8, or floats in [0, 1]")
-    # torch cannot look at arrays with negative strides (a flipped frame) and warns of read-only ones (a mapped file).
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
-
-
-def _channels_first(images: Tensor, camera: str) -> Tensor:
-    shape = list(images.shape)
-    if images.ndim != 4:
-        raise DataError(f"images of camera '{camera}' have shape {shape}; expected [B, H, W, 3] or [B, 3, H, W]")
-    last, first = shape[-1] == 3, shape[1] == 3
-    if last and first:
-        raise DataError(f"images of camera '{camera}' have shape {shape}: it cannot be told which axis is the colour")
-    if not (last or first):
-        raise DataError(
-            f"images of camera '{camera}' have shape {shape}; expected 3 colour channels: [B, H, W, 3] or [B, 3, H, W]"
-        )
-    if 0 in shape[1:]:
-        raise DataError(f"images of camera '{camera}' have shape {shape}: they have no pixels")
-    return images.permute(0, 3, 1, 2) if last else images

@@ -12,9 +12,9 @@ from torch import distributions
 from rewardlab.config.schema import PolicyModelConfig, SACConfig
 from rewardlab.errors import ConfigError
 from rewardlab.models.critics import make_critics
+from rewardlab.models.encoders import make_encoder
 from rewardlab.models.image_shift import random_shift
-from rewardlab.models.observations import make_encoder
-from rewardlab.models.policies import make_actor_critic, make_q_network, make_squashed_actor
+from rewardlab.models.policy_networks import make_actor_critic, make_q_network, make_squashed_actor
 from rewardlab.models.running_stats import RunningMeanStd
 
 STATE = spaces.Box(-1, 1, (3,), np.float32)
@@ -183,8 +183,8 @@ def test_a_shift_moves_a_picture_and_repeats_its_border() -> None:
         (STATE, "cnn", "actor.model.kind: found 'cnn', expected 'mlp'"),
         (pictures(32, 32, "hand"), "mlp", "expected 'cnn', because the observations are images of hand"),
         (pictures(16, 64, "hand"), "cnn", r"camera 'hand' have shape \[16, 64, 3\]; expected .* at least 32"),
-        (spaces.Dict({"position": STATE}), "mlp", "expected a Box of states"),
-        (spaces.Dict({"state": STATE, "desired_goal": DISCRETE}), "mlp", "expected a Box of states"),
+        (spaces.Dict({"position": STATE}), "mlp", "expected states, pictures, or a dictionary"),
+        (spaces.Dict({"state": STATE, "desired_goal": DISCRETE}), "mlp", "expected states, pictures, or a dictionary"),
         (spaces.Dict({"achieved_goal": STATE, "desired_goal": STATE}), "mlp", "neither a state nor images"),
     ],
 )

@@ -1,0 +1,199 @@
+"""What an action led to: the pictures that the cameras took of it, and whether it is a success.
+
+Where an episode ends, vector environments differ (Gymnasium's AutoresetMode): one that resets in the same step returns
+the first observation of the next episode and keeps the true last one in its infos. All code that stores, labels or
+scores frames uses this module, so that the two are never confused.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rewardlab.data.images import to_uint8_hwc
+from rewardlab.errors import DataError
+from rewardlab.keys import SUCCESS_KEYS
+from rewardlab.observations import Array, camera_images, final_rows, is_image, to_numpy
+
+Frames: TypeAlias = npt.NDArray[np.uint8]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Infos: TypeAlias = Mapping[str, Any]
+
+
+class CameraFrames:
+    """Gives the pictures of a vector environment, uint8 [n, H, W, 3] by camera.
+
+    A picture that an observation has at the wanted size is taken from there. Others are drawn by the environment's
+    `render_cameras`. Without that, what is in the observation is resized, and a single camera that is not there is the
+    environment's `render()`.
+
+    `image_size` is height and width; None keeps the size as it is. `advice` ends the error about a missing camera.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        cameras: Sequence[str],
+        image_size: tuple[int, int] | None = None,
+        *,
+        advice: str = "",
+    ) -> None:
+        self.env = env
+        self.cameras = tuple(cameras)
+        self.image_size = None if image_size is None else tuple(image_size)
+        self.autoreset = autoreset_mode(env)
+        self._advice = advice
+        self._render_cameras = getattr(env.unwrapped, "render_cameras", None)
+        # An observation that is a picture can only be meant if there is one camera, and no better source for it.
+        self._only = self.cameras[0] if len(self.cameras) == 1 and self._render_cameras is None else None
+        # render() shows the present only: after a reset within the step, the last frame of an episode is gone.
+        self._renders = (
+            self._only is not None and env.render_mode == "rgb_array" and self.autoreset != AutoresetMode.SAME_STEP
+        )
+
+    def check(self) -> None:
+        """Raise if the environment lacks a camera; needs no reset and draws nothing.
+
+        An environment with `render_cameras` says in `camera_names` what that can draw; one that does not say is asked
+        for a picture later, and raises its own error.
+        """
+        told = self._render_cameras is None or hasattr(self.env.unwrapped, "camera_names")
+        for camera in self.cameras if told and not self._renders else ():
+            if camera not in self._offered():
+                raise self._missing(camera)
+
+    def now(self, obs: Any, env_ids: Array | None = None) -> dict[str, Frames]:
+        """Return the frames that belong to the batch `obs` of all environments; only of `env_ids`, if given."""
+        observed = self._observed(obs)
+        if env_ids is not None:
+            observed = {camera: pictures[env_ids] for camera, pictures in observed.items()}
+        return self._complete(observed, env_ids=env_ids)
+
+    def final(self, infos: Infos, env_ids: Array) -> dict[str, Frames]:
+        """Return the last frames of episodes that ended in this step, if the environment resets in the same step."""
+        if infos.get("final_obs") is None:
+            raise DataError("the environment resets in the same step but gives no infos['final_obs']")
+        observed = self._observed(final_rows(infos["final_obs"], env_ids))
+        return self._complete(observed, env_ids=env_ids, final=True)
+
+    def following(self, obs: Any, infos: Infos, ended: Bools) -> dict[str, Frames]:
+        """Return the frame that followed each action: that of `obs`, or the true last one where an episode `ended`."""
+        check_autoreset(self.autoreset, infos)
+        if self.autoreset != AutoresetMode.SAME_STEP or not ended.any():
+            return self.now(obs)
+        frames = self.final(infos, np.flatnonzero(ended))
+        if ended.all():
+            return frames
+        for camera, others in self.now(obs, np.flatnonzero(~ended)).items():
+            merged = np.empty((len(ended), *others.shape[1:]), np.uint8)
+            merged[ended], merged[~ended] = frames[camera], others
+            frames[camera] = merged
+        return frames
+
+    def _observed(self, obs: Any) -> dict[str, Array]:
+        pictures = camera_images(obs, unnamed=self._only)
+        return {camera: to_numpy(pictures[camera]) for camera in self.cameras if camera in pictures}
+
+    def _complete(self, pictures: dict[str, Array], **which: Any) -> dict[str, Frames]:
+        if self._render_cameras is not None:
+            pictures = {camera: found for camera, found in pictures.items() if self._fits(found)}
+        absent = [camera for camera in self.cameras if camera not in pictures]
+        if absent:
+            pictures |= self._draw(absent, **which)
+        for camera in absent:
+            if camera not in pictures:
+                raise self._missing(camera)
+        return {camera: self._resized(to_uint8_hwc(pictures[camera], camera)) for camera in self.cameras}
+
+    def _draw(self, cameras: Sequence[str], env_ids: Array | None = None, **which: Any) -> dict[str, Array]:
+        if self._render_cameras is not None:
+            return dict(self._render_cameras(cameras, image_size=self.image_size, env_ids=env_ids, **which))
+        if not self._renders:
+            return {}
+        frames = np.stack([to_numpy(frame) for frame in self.env.render() or ()])
+        return {cameras[0]: frames if env_ids is None else frames[env_ids]}
+
+    def _fits(self, pictures: Array) -> bool:
+        if pictures.ndim != 4 or 3 not in (pictures.shape[-1], pictures.shape[1]):
+            return False
+        size = pictures.shape[1:3] if pictures.shape[-1] == 3 else pictures.shape[2:]
+        return self.image_size is None or size == self.image_size
+
+    def _resized(self, frames: Frames) -> Frames:
+        if self.image_size is None or frames.shape[1:3] == self.image_size:
+            return frames
+        height, width = self.image_size
+        return np.stack([cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in frames])
+
+    def _offered(self) -> list[str]:
+        parts = camera_images(self.env.observation_space, unnamed=self._only)
+        pictures = [camera for camera, space in parts.items() if is_image((space.shape or ())[1:])]
+        return [*pictures, *getattr(self.env.unwrapped, "camera_names", ())]
+
+    def _missing(self, camera: str) -> DataError:
+        found = ", ".join(dict.fromkeys(self._offered())) or "neither render_cameras nor pictures in its observations"
+        if self.env.render_mode == "rgb_array" and self.autoreset == AutoresetMode.SAME_STEP:
+            found += " (its render() cannot show the last frame of an episode, as it resets in the same step)"
+        return DataError(f"no camera '{camera}': the environment has {found}{self._advice}")
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """Return when the environment resets; one that does not say does so at the next step, Gymnasium's default."""
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    if not isinstance(mode, AutoresetMode):
+        raise DataError(f"metadata['autoreset_mode'] is {mode!r}; expected a gymnasium AutoresetMode")
+    return mode
+
+
+def check_autoreset(mode: AutoresetMode, infos: Infos) -> None:
+    """Raise if a step's infos show that the environment resets in the same step without saying so."""
+    if mode != AutoresetMode.SAME_STEP and infos.get("final_obs") is not None:
+        raise DataError(
+            "infos has 'final_obs', so the environment resets in the same step, but its metadata do not say so: "
+            "set metadata['autoreset_mode'] to AutoresetMode.SAME_STEP, or last frames would be lost"
+        )
+
+
+def success_of(infos: Infos, num_envs: int) -> Bools:
+    """Return whether the frame beside `infos` shows a success; False where the environment does not say."""
+    return flags_of(infos, SUCCESS_KEYS, num_envs)
+
+
+def says_success(infos: Infos) -> bool:
+    """Return whether the environment reports success at all."""
+    places = (infos, infos.get("final_info") or {})
+    return any(key in place for key in SUCCESS_KEYS for place in places)
+
+
+def following_success(infos: Infos, ended: Bools) -> Bools:
+    """Return whether the frame that followed each action shows a success; see `CameraFrames.following`."""
+    beside = success_of(infos, len(ended))
+    if infos.get("final_obs") is None:
+        return beside
+    return np.where(ended, success_of(final_info(infos), len(ended)), beside)
+
+
+def final_info(infos: Infos) -> Infos:
+    """Return the infos of the true last frames; the outer ones already describe the frame after the reset."""
+    final = infos.get("final_info")
+    if final is not None:
+        return final
+    if any(key in infos for key in SUCCESS_KEYS):
+        raise DataError(
+            "the environment resets in the same step and reports success, but gives no infos['final_info']: "
+            "the last frame of an episode would get the label of the next one's first"
+        )
+    return {}
+
+
+def flags_of(infos: Infos, keys: Sequence[str], num_envs: int) -> Bools:
+    """Return the flag of each environment under the first key there is; False where Gymnasium's mask excludes it."""
+    for key in keys:
+        if key in infos:
+            values = to_numpy(infos[key])
+            known = to_numpy(infos.get(f"_{key}", True)).astype(bool)
+            return np.asarray(values.astype(bool) & known)
+    return np.zeros(num_envs, dtype=bool)

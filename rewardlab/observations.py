@@ -1,0 +1,220 @@
+"""What observations and pictures may look like, and the one way to read them.
+
+An observation, usually with batch axes in front, is one of
+
+    an array of numbers      the state
+    an array of pictures     three axes a picture; a default camera's name is used
+    a mapping                "state" (or "observation"), "achieved_goal", "desired_goal" and "images" by camera (or
+                             "images.<camera>", "images/<camera>"); any other key keeps its name, and may be nested
+
+Its parts are called the same everywhere: `state`, `achieved_goal`, `desired_goal`, `images.<camera>`. `read_parts` is
+the only function that knows the forms above; it reads values, spaces and shapes alike. Torch and Gymnasium are imported
+where they are needed, so that collecting starts quickly.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.keys import ACHIEVED_GOAL, DEFAULT_CAMERA, DESIRED_GOAL, STATE_NAMES
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+    from tensordict import TensorDict
+
+Array: TypeAlias = npt.NDArray[Any]
+# {"state", "achieved_goal", "desired_goal": float32 [N, S], "images": {camera: uint8 [N, H, W, 3]}}
+Observation: TypeAlias = dict[str, Any]
+Shapes: TypeAlias = dict[str, tuple[int, ...]]  # by part, of a single observation
+
+VECTOR_PARTS = (STATE_NAMES[0], ACHIEVED_GOAL, DESIRED_GOAL)
+IMAGE_PART = "images."  # followed by the camera's name
+
+_EXPECTED = (
+    "expected states, pictures, or a dictionary with 'state' (or 'observation') and 'images' by camera, and with "
+    f"'{ACHIEVED_GOAL}' and '{DESIRED_GOAL}' where there are goals"
+)
+# Renderers and resizers overshoot 1 by rounding; anything further out is another scale (0-255, -1..1).
+_TOLERANCE = 1e-3
+
+
+def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_CAMERA) -> dict[str, Any]:
+    """Return the parts of an observation, or of its space, by name, each as it was found.
+
+    An array has no names: if it has three axes behind its `batch_axes`, it holds pictures, and they are called
+    `camera`'s; otherwise it holds states.
+    """
+    if not isinstance(observation, Mapping):
+        shape = np.shape(observation) if isinstance(observation, list) else getattr(observation, "shape", None)
+        if shape is None:
+            raise DataError(f"observations are a {type(observation).__name__}; {_EXPECTED}")
+        return {part_name(shape[batch_axes:], camera): observation}
+    parts = _flatten(observation)
+    names = {"images": IMAGE_PART + camera}
+    if STATE_NAMES[0] not in parts:
+        names[STATE_NAMES[1]] = STATE_NAMES[0]
+    return {names.get(name, name): value for name, value in parts.items()}
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            parts |= _flatten(value, f"{name}.")
+        else:
+            parts[name.replace("images/", IMAGE_PART, 1) if name.startswith("images/") else name] = value
+    return parts
+
+
+def is_image(shape: Sequence[int]) -> bool:
+    """Return whether a part of this shape, without batch axes, is a picture."""
+    return len(shape) == 3
+
+
+def part_name(shape: Sequence[int], camera: str = DEFAULT_CAMERA) -> str:
+    """Return the name of the only part of an observation that is not a mapping."""
+    return IMAGE_PART + camera if is_image(shape) else STATE_NAMES[0]
+
+
+def _is_known(name: str) -> bool:
+    return name in VECTOR_PARTS or name.startswith(IMAGE_PART)
+
+
+def space_shapes(space: "Space[Any]", *, known_only: bool = False) -> Shapes:
+    """Return the shapes of the parts of a single observation, sorted by name.
+
+    Policies can read `known_only` parts: a state, goals and pictures.
+    """
+    from gymnasium import spaces
+
+    parts = read_parts(space, batch_axes=0) if isinstance(space, (spaces.Box, spaces.Dict)) else {}
+    boxes = all(isinstance(part, spaces.Box) for part in parts.values())
+    if not parts or not boxes or (known_only and not all(map(_is_known, parts))):
+        raise ConfigError(f"observation space {space}: {_EXPECTED}, each of them a Box")
+    return {name: tuple(part.shape) for name, part in sorted(parts.items())}
+
+
+def camera_images(observation: Any, *, unnamed: str | None = DEFAULT_CAMERA) -> dict[str, Any]:
+    """Return by camera what may be pictures in a batch of observations, or in its space.
+
+    Some environments have them beside the state, under the camera's name. An array of pictures is called `unnamed`, or
+    left out if that is None.
+    """
+    if isinstance(observation, Mapping):
+        parts = read_parts(observation, camera=unnamed or DEFAULT_CAMERA)
+        return {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name not in VECTOR_PARTS}
+    shape = getattr(observation, "shape", None) or ()
+    return {} if unnamed is None or not is_image(shape[1:]) else {unnamed: observation}
+
+
+def read_vectors(observation: Any) -> dict[str, Array]:
+    """Return the state and the goals of a batch of observations, each as float32 [N, S], unless they are pictures."""
+    parts = read_parts(observation)
+    arrays = {name: _to_array(parts[name], name) for name in VECTOR_PARTS if name in parts}
+    vectors = {name: array for name, array in arrays.items() if not is_image(array.shape[1:])}
+    return {name: array.reshape(len(array), -1).astype(np.float32, copy=False) for name, array in vectors.items()}
+
+
+def as_observation(observation: Any) -> Observation:
+    """Return a batch of observations in the form that workers hand on. Pictures stay as they are."""
+    parts = read_parts(observation)
+    if not parts or not all(map(_is_known, parts)):
+        raise DataError(f"observations have {', '.join(parts) or 'no parts'}; {_EXPECTED}")
+    images = {name: _to_array(part, name) for name, part in parts.items() if name.startswith(IMAGE_PART)}
+    return nest_images({**read_vectors(observation), **images})
+
+
+def copy_observation(observation: Any) -> "TensorDict":
+    """Return a copy of a batch of observations, with any parts, as a TensorDict [N].
+
+    Environments may write the next observation into the arrays of the last one.
+    """
+    arrays = {name: np.array(_to_array(part, name)) for name, part in read_parts(observation).items()}
+    return to_batch(nest_images(arrays))
+
+
+def nest_images(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts as a Batch has them: pictures by camera in a dictionary of their own, "images"."""
+    nested = {name: part for name, part in parts.items() if not name.startswith(IMAGE_PART)}
+    images = {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name.startswith(IMAGE_PART)}
+    return nested | ({"images": images} if images else {})
+
+
+def to_batch(observation: Observation) -> "TensorDict":
+    """Return arrays [N, ...] as a TensorDict [N] that shares their memory."""
+    import torch
+    from tensordict import TensorDict
+
+    return TensorDict(_map(torch.from_numpy, observation)).auto_batch_size_(1)
+
+
+def replace_rows(observation: Observation, rows: Array, replacement: Observation) -> Observation:
+    """Return a copy in which `rows` are those of `replacement`."""
+
+    def replaced(array: Array, values: Array) -> Array:
+        copy = array.copy()
+        copy[rows] = values
+        return copy
+
+    return _map(replaced, observation, replacement)
+
+
+def stack_steps(observations: list[Observation]) -> Observation:
+    """Return observations of T steps, each [N, ...], as one [T, N, ...]."""
+    return _map(lambda *arrays: np.stack(arrays), *observations)
+
+
+def final_rows(final_obs: Any, env_ids: Array) -> Any:
+    """Return the observations of some environments, from a batch or from Gymnasium's array with Nones in it."""
+    if isinstance(final_obs, Mapping):
+        return {key: final_rows(value, env_ids) for key, value in final_obs.items()}
+    rows = [final_obs[i] for i in env_ids]
+    if isinstance(rows[0], Mapping):
+        return {key: final_rows([row[key] for row in rows], np.arange(len(rows))) for key in rows[0]}
+    return np.stack([to_numpy(row) for row in rows])
+
+
+def _map(function: Callable[..., Any], *trees: Any) -> Any:
+    """Apply a function to the arrays of nested dictionaries with the same keys."""
+    if not isinstance(trees[0], Mapping):
+        return function(*trees)
+    return {key: _map(function, *(tree[key] for tree in trees)) for key in trees[0]}
+
+
+def to_numpy(values: Any) -> Array:
+    """Return a NumPy array of a tensor on any device, an array or plain numbers."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values)
+
+
+def _to_array(part: Any, name: str) -> Array:
+    if isinstance(part, tuple):
+        raise DataError(f"'{name}' of the observations is a tuple; {_EXPECTED}")
+    return to_numpy(part)
+
+
+def has_colors_last(images: Any, name: str) -> bool:
+    """Return whether pictures are [..., H, W, 3] rather than [..., 3, H, W]; raise if they are no pictures at all.
+
+    `name` is what an error calls them: the camera, or a file.
+    """
+    shape, name = list(images.shape), f"images of '{name}'"
+    last, first = (len(shape) >= 3 and shape[axis] == 3 for axis in (-1, -3))
+    if not (last or first):
+        raise DataError(f"{name} have shape {shape}; expected 3 colour channels: [..., H, W, 3] or [..., 3, H, W]")
+    if 0 in shape[-3:]:
+        raise DataError(f"{name} have shape {shape}: they have no pixels")
+    dtype = str(images.dtype)
+    if not dtype.endswith("uint8") and "float" not in dtype:
+        raise DataError(f"{name} have dtype {dtype}; expected uint8, or floats in [0, 1]")
+    if "float" in dtype and 0 not in shape:
+        low, high = float(images.min()), float(images.max())
+        # Written so that NaN fails it too.
+        if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):
+            raise DataError(f"float {name} have values from {low:g} to {high:g}; expected [0, 1] (or uint8)")
+    return last
