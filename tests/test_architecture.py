@@ -11,9 +11,10 @@ PACKAGE = Path(rewardlab.__file__).parent
 LAYERS = [
     {"errors", "keys", "registry", "types"},
     {"compat", "compat_ding", "config"},
-    {"data", "models"},
+    {"data", "figures", "models"},
     {"envs"},
     {"rewards", "rl"},
+    {"reports", "run_state"},
     {"training"},
     {"workers"},
     {"pipelines"},
@@ -21,7 +22,13 @@ LAYERS = [
 ]
 # Names offered to type checkers in one place, and defined in a later layer.
 OFFERED = {("envs/wrappers.py", "rewards")}
-STRANGERS = [{"rewards", "rl"}, {"data", "models"}]
+STRANGERS = [
+    {"rewards", "rl"},
+    {"data", "models"},
+    {"data", "figures"},
+    {"figures", "models"},
+    {"reports", "run_state"},
+]
 
 
 def layer_of(part: str) -> int:

@@ -12,10 +12,10 @@ from torch import Tensor
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import RewardConfig
 from rewardlab.errors import ConfigError
+from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.loading import SortedModels, sort_models
 from rewardlab.rewards.manager import learner_rewards, placed_rewards
-from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.rewards.transition_rewards import TransitionRewards, Verdict
 from rewardlab.types import Batch
 from rewardlab.workers.cluster import Cluster

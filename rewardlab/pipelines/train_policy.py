@@ -15,13 +15,13 @@ from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.schema import EnvConfig
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_rewards import PolicyRewards
+from rewardlab.reports.policy_report import read_history, write_policy_report
+from rewardlab.reports.run_log import HISTORY, RunLog, forget_after
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.rl.make import make_policy_network
-from rewardlab.training.policy_report import read_history, write_policy_report
-from rewardlab.training.run_log import HISTORY, RunLog, forget_after
-from rewardlab.training.run_state import load_state, save_state
-from rewardlab.training.trust import TrustFigures
+from rewardlab.run_state import load_state, save_state
 from rewardlab.workers.actor import ActorWorker
 from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.env import EnvWorker, Episodes

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rewardlab.data.frames import FrameTable
 from rewardlab.errors import DataError
+from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
 from rewardlab.training.augment import augment
 from rewardlab.training.loader import FrameBatch, FrameLoader, in_order
-from rewardlab.training.metrics import Floats
 from rewardlab.training.processes import Processes
 
 MONITORS = {"val_loss": -1, "val_accuracy": 1}  # name -> whether more (1) or less (-1) is better

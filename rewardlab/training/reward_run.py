@@ -17,17 +17,17 @@ from rewardlab.config import ExperimentConfig
 from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
 from rewardlab.models.precision import compute_dtype
+from rewardlab.reports.classifier_report import write_report
+from rewardlab.reports.model_card import model_card
+from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.model_card import model_card
-from rewardlab.training.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.training.processes import Processes
-from rewardlab.training.report import write_report
 from rewardlab.training.resume import restore_run, save_run
-from rewardlab.training.trust import TrustFigures, assess
 
 
 def train_reward_model(

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from rewardlab.training.metrics import Bools
-from rewardlab.training.plots import BLUE, GREY, INK, LINES, ORANGE
-from rewardlab.training.words import share
+from rewardlab.figures.metrics import Bools
+from rewardlab.figures.words import share
+from rewardlab.reports.plots import BLUE, GREY, INK, LINES, ORANGE
 
 Strip = Sequence[tuple[int, npt.NDArray[np.uint8]]]
 

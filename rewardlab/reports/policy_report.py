@@ -11,10 +11,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from rewardlab.errors import DataError
-from rewardlab.rewards.audit import Alarm
-from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_NEGATIVE, FALSE_POSITIVE
-from rewardlab.training.metrics import FIGURES
-from rewardlab.training.page import (
+from rewardlab.figures.metrics import FIGURES
+from rewardlab.figures.trust import TrustFigures
+from rewardlab.figures.words import UNKNOWN, share, shown
+from rewardlab.reports.page import (
     facts_table,
     gallery_section,
     heading,
@@ -24,9 +24,9 @@ from rewardlab.training.page import (
     unbroken,
     write_page,
 )
-from rewardlab.training.plots import run_plot
-from rewardlab.training.trust import TrustFigures
-from rewardlab.training.words import UNKNOWN, share, shown
+from rewardlab.reports.plots import run_plot
+from rewardlab.rewards.audit import Alarm
+from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_NEGATIVE, FALSE_POSITIVE
 
 Row = Mapping[str, float]
 Stages = Sequence[tuple[str, float]]

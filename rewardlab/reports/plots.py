@@ -10,9 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
-from rewardlab.training.calibration import probabilities, reliability
-from rewardlab.training.metrics import Floats, FrameScores
-from rewardlab.training.trust import TrustFigures
+from rewardlab.figures.calibration import probabilities, reliability
+from rewardlab.figures.metrics import Floats, FrameScores
+from rewardlab.figures.trust import TrustFigures
 
 # Okabe & Ito's palette, which the colour-blind can tell apart.
 BLUE, ORANGE, GREEN, GREY, INK = "#0072B2", "#D55E00", "#009E73", "#9a9a9a", "#333333"

@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from rewardlab.errors import DataError
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
+from rewardlab.reports import policy_report
+from rewardlab.reports.plots import run_plot
+from rewardlab.reports.policy_report import Comparison, read_history, write_policy_report
 from rewardlab.rewards.audit import Alarm
-from rewardlab.training import policy_report
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.plots import run_plot
-from rewardlab.training.policy_report import Comparison, read_history, write_policy_report
-from rewardlab.training.trust import TrustFigures, assess
 
 EVIL = "<script>alert('x')</script>"
 

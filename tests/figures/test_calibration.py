@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from rewardlab.errors import DataError
-from rewardlab.training.calibration import (
+from rewardlab.figures.calibration import (
     choose_threshold,
     fit_temperature,
     log_loss,
     probabilities,
     reliability,
 )
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.trust import TrustFigures, assess, cross_fit, deal_episodes
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess, cross_fit, deal_episodes
 
 
 def one_frame_each(label: list[int] | np.ndarray, logit: list[float] | np.ndarray) -> FrameScores:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from rewardlab.errors import DataError
-from rewardlab.rewards.score_histogram import ScoreHistogram
-from rewardlab.training.calibration import choose_threshold, fit_temperature, probabilities, reliability
-from rewardlab.training.metrics import (
+from rewardlab.figures.calibration import choose_threshold, fit_temperature, probabilities, reliability
+from rewardlab.figures.metrics import (
     FIGURES,
     Bools,
     Counts,
@@ -26,7 +25,8 @@ from rewardlab.training.metrics import (
     count_frames,
     frame_figures,
 )
-from rewardlab.training.words import shown
+from rewardlab.figures.score_histogram import ScoreHistogram
+from rewardlab.figures.words import shown
 
 FOLDS = 5
 

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from rewardlab.errors import DataError
-from rewardlab.training.metrics import Estimate, FrameScores
-from rewardlab.training.model_card import model_card
-from rewardlab.training.report import worst_rows, write_report
-from rewardlab.training.trust import TrustFigures, assess
-from rewardlab.training.words import shown
+from rewardlab.figures.metrics import Estimate, FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
+from rewardlab.figures.words import shown
+from rewardlab.reports.classifier_report import worst_rows, write_report
+from rewardlab.reports.model_card import model_card
 
 VOID = {"meta", "img", "br", "wbr"}
 EVIL = "<script>alert('x')</script>|evil&"

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.training import plots
-from rewardlab.training.calibration import probabilities
-from rewardlab.training.metrics import FIGURES, Bools, Floats, FrameScores, Ints
-from rewardlab.training.page import (
+from rewardlab.figures.calibration import probabilities
+from rewardlab.figures.metrics import FIGURES, Bools, Floats, FrameScores, Ints
+from rewardlab.figures.trust import TrustFigures
+from rewardlab.figures.words import share, shown
+from rewardlab.reports import plots
+from rewardlab.reports.page import (
     facts_table,
     gallery_section,
     heading,
@@ -19,9 +21,7 @@ from rewardlab.training.page import (
     tile,
     write_page,
 )
-from rewardlab.training.plots import Curves
-from rewardlab.training.trust import TrustFigures
-from rewardlab.training.words import share, shown
+from rewardlab.reports.plots import Curves
 
 FrameImage = Callable[[str, int], npt.NDArray[np.uint8]]
 

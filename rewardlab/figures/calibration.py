@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewardlab.errors import DataError
-from rewardlab.training.metrics import (
+from rewardlab.figures.metrics import (
     RESAMPLES,
     Bools,
     Floats,
@@ -18,7 +18,7 @@ from rewardlab.training.metrics import (
     draw_episodes,
     rule_of_three,
 )
-from rewardlab.training.words import share
+from rewardlab.figures.words import share
 
 TEMPERATURES = (0.05, 20.0)
 BINS = 15

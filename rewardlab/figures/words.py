@@ -1,6 +1,6 @@
 """Figures as a person reads them: 'n/a' where the data cannot tell, and no rounding to a perfect 0 or 100 %."""
 
-from rewardlab.training.metrics import Estimate
+from rewardlab.figures.metrics import Estimate
 
 UNKNOWN = "n/a"
 

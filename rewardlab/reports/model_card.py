@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from rewardlab.training.metrics import FIGURES
-from rewardlab.training.trust import TrustFigures
-from rewardlab.training.words import share, shown
+from rewardlab.figures.metrics import FIGURES
+from rewardlab.figures.trust import TrustFigures
+from rewardlab.figures.words import share, shown
 
 
 def model_card(
