@@ -17,8 +17,8 @@ from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_rewards import PolicyRewards
-from rewardlab.reports.policy_report import read_history, write_policy_report
-from rewardlab.reports.run_log import HISTORY, RunLog, forget_after
+from rewardlab.reports.policy_report import write_policy_report
+from rewardlab.reports.run_log import HISTORY, RunLog, forget_after, read_history
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.rl.make import make_policy_network
 from rewardlab.run_state import load_state, save_state

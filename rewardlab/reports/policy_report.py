@@ -1,6 +1,5 @@
 """report.html of a policy run: did true success rise, and did the learned reward tell the truth meanwhile?"""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from rewardlab.errors import DataError
 from rewardlab.figures.metrics import FIGURES
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.figures.words import UNKNOWN, share, shown
@@ -47,26 +45,6 @@ class Comparison(NamedTuple):
     seed: int
     learned: float  # trained on the learned reward
     true: float  # trained on the environment's own reward
-
-
-def read_history(path: str | Path) -> list[dict[str, float]]:
-    """The rows of metrics.jsonl, one an iteration. A kill may have cut off the last one, which is then left out."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
-        if not isinstance(row, dict) or not {"iteration", "env_steps"} <= set(row):
-            raise DataError(f"{path}, line {number}: expected an object with 'iteration' and 'env_steps'")
-        rows.append(row)
-    return rows
 
 
 def write_policy_report(

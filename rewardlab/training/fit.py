@@ -18,8 +18,9 @@ from rewardlab.data.frames import FrameTable
 from rewardlab.errors import DataError
 from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
+from rewardlab.models.learning_rate import WARM_UP, RunSchedule
 from rewardlab.training.augment import augment
-from rewardlab.training.loader import FrameBatch, FrameLoader, in_order
+from rewardlab.training.loader import FrameBatch, FrameLoader, batches_in_order
 from rewardlab.training.processes import Processes
 
 MONITORS = {"val_loss": -1, "val_accuracy": 1}  # name -> whether more (1) or less (-1) is better
@@ -61,8 +62,10 @@ class FitProgress:
     def note(self, name: str, value: float) -> None:
         self.curves.setdefault(name, []).append((self.step, value))
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def latest(self, prefix: str) -> dict[str, float]:
+        """The figures of the current step whose names start with `prefix`."""
+        last = {name: points[-1] for name, points in self.curves.items() if name.startswith(prefix)}
+        return {name: value for name, (step, value) in last.items() if step == self.step}
 
 
 class Fit:
@@ -85,6 +88,7 @@ class Fit:
         self.processes.shard(network, settings.precision)
         trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trainable, lr=settings.lr, weight_decay=settings.weight_decay)
+        self.schedule = RunSchedule(self.optimizer, settings.schedule)
         self.loader = FrameLoader(
             train,
             network.preprocess.image_keys,
@@ -120,6 +124,21 @@ class Fit:
         """The network's weights; on processes other than the leader, nothing."""
         return self.processes.weights(self.network)
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs. Call it on every process; the state is complete on the leader only."""
+        weights = self.weights()
+        optimizer = self.processes.optimizer_state(self.network, self.optimizer)
+        return {"network": weights, "optimizer": optimizer["state"], "progress": asdict(self.progress)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called; the number of processes may differ."""
+        self.processes.restore_weights(self.network, state["network"])
+        self.processes.restore_optimizer(self.network, self.optimizer, state["optimizer"])
+        curves = {
+            name: [(step, value) for step, value in points] for name, points in state["progress"]["curves"].items()
+        }
+        self.progress = FitProgress(**{**state["progress"], "curves": curves})
+
     @property
     def finished(self) -> bool:
         spent = self.progress.step >= self.total_steps or self.progress.epoch >= self.settings.max_epochs
@@ -131,21 +150,22 @@ class Fit:
         torch.manual_seed(int(seeds.generate_state(1)[0]))  # dropout
         self.network.train()
         self.optimizer.zero_grad(set_to_none=True)
-        self._set_rate()
-        total = 0.0
+        step, total = self.progress.step, self.total_steps
+        self.schedule.set_progress(step / total, warm_up=(step + 1) / max(1.0, WARM_UP * total))
+        loss_sum = 0.0
         for images, label, share, last in self._micro_batches(batch):
             if self.processes.many:
                 self.network.set_requires_gradient_sync(last)  # type: ignore[operator]
             loss = self._loss(images, label) * share
             loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        total = self.processes.mean(total)
-        if not math.isfinite(total):
-            raise DataError(self._blame(batch, total))
+            loss_sum += float(loss.detach())
+        mean_loss = self.processes.mean(loss_sum)
+        if not math.isfinite(mean_loss):
+            raise DataError(self._describe_failure(batch, mean_loss))
         if self.settings.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_grad_norm)
         self.optimizer.step()
-        return total
+        return mean_loss
 
     def _loss(self, images: dict[str, Tensor], label: Tensor) -> Tensor:
         # Under FSDP the sharding policy casts; alone, autocast does.
@@ -165,16 +185,6 @@ class Fit:
             label = batch.label[part]
             yield images, label, len(label) / count, start + size >= count
 
-    def _set_rate(self) -> None:
-        """Warm up over the first 5 % of the steps, then fall to a tenth along a cosine."""
-        rate = self.settings.lr
-        if self.settings.schedule == "cosine":
-            done = self.progress.step / self.total_steps
-            fall = 0.1 + 0.45 * (1 + math.cos(math.pi * done))
-            rate *= min(fall, (self.progress.step + 1) / max(1.0, 0.05 * self.total_steps))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-
     def _check(self) -> bool:
         """Validate; true if the monitored figure is the best so far."""
         progress, monitor = self.progress, self.settings.monitor
@@ -192,7 +202,7 @@ class Fit:
                 progress.stopped = f"{monitor} did not improve in {progress.stale} validations"
         return better
 
-    def _blame(self, batch: FrameBatch, loss: float) -> str:
+    def _describe_failure(self, batch: FrameBatch, loss: float) -> str:
         table = self.loader.table
         names = [f"{table.episodes[table.episode[k]].path.name} frame {table.time[k]}" for k in batch.rows[:5]]
         return (
@@ -205,7 +215,7 @@ def validation_logits(
     score: Callable[[dict[str, Tensor]], Tensor], table: FrameTable, cameras: tuple[str, ...]
 ) -> Floats:
     """The logit of every frame of the table, in order."""
-    return np.concatenate([score(batch.images).cpu().numpy() for batch in in_order(table, cameras, 256)])
+    return np.concatenate([score(batch.images).cpu().numpy() for batch in batches_in_order(table, cameras, 256)])
 
 
 def validation_figures(logits: Floats, table: FrameTable) -> dict[str, float]:

@@ -3,15 +3,12 @@
 import dataclasses
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
@@ -20,14 +17,16 @@ from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.metrics import FrameScores
 from rewardlab.figures.trust import TrustFigures, assess
 from rewardlab.models.precision import compute_dtype
+from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
+from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
+from rewardlab.run_state import load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
 from rewardlab.training.processes import Processes
-from rewardlab.training.resume import restore_run, save_run
 
 
 def train_reward_model(
@@ -112,10 +111,21 @@ def _prepare(
 
     fit = Fit(model.network, train, _settings(cfg), validate, processes)
     if cfg.runner.resume_dir is not None:
-        restore_run(Path(cfg.runner.resume_dir), fit)
+        _resume(Path(cfg.runner.resume_dir), fit)
     if cfg.data.debug_save_dir is not None and processes.leads:
         save_training_frames(Path(cfg.data.debug_save_dir), fit)
     return fit, validated
+
+
+def _resume(checkpoint: Path, fit: Fit) -> None:
+    state, _ = load_state(checkpoint)
+    if "network" not in state:
+        raise DataError(
+            f"runner.resume_dir: {checkpoint} is not a run that trains a classifier; expected the directory "
+            "checkpoints/last of one"
+        )
+    check_weights(fit.network.state_dict(), state["network"], checkpoint)
+    fit.load_state_dict(state)
 
 
 def _train(
@@ -127,14 +137,25 @@ def _train(
     out: Path,
     on_best: Callable[[Fit], None],
 ) -> None:
-    with _watching(fit, console, out) as on_step:
-        for better in fit.epochs(on_step):
-            if better and fit.processes.leads:
+    leads, progress = fit.processes.leads, fit.progress
+    with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
+
+        def log_step(loss: float) -> None:
+            best = "-" if progress.best is None else f"{progress.best:.4f}"
+            frames = f"{log.speed * fit.settings.global_batch_size:,.0f}"
+            log.plot(progress.step, {"train/loss": loss})
+            log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
+
+        for better in fit.epochs(log_step):
+            log.plot(progress.step, progress.latest("valid/"))
+            if better and leads:
                 validated.save(checkpoints / "best_model")
             if better:
                 on_best(fit)
-            if fit.progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
-                save_run(checkpoints / "last", fit, validated.describe())
+            if progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
+                state = fit.state_dict()
+                if leads:
+                    save_state(checkpoints / "last", state, validated.describe())
 
 
 def _architecture(model: SuccessClassifier) -> dict[str, Any]:
@@ -165,38 +186,6 @@ def _settings(cfg: ExperimentConfig) -> FitSettings:
         precision="bf16" if low else "fp32",
         seed=cfg.seed,
     )
-
-
-@contextmanager
-def _watching(fit: Fit, console: Console, out: Path) -> Iterator[Any]:
-    """A progress bar with throughput, and TensorBoard scalars."""
-    columns = [
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  best {task.fields[best]}  {task.fields[rate]} frames/s"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ]
-    writer = SummaryWriter(out) if fit.processes.leads else None
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=fit.total_steps, completed=fit.progress.step, loss=0.0, best="-", rate="-")
-
-        def on_step(loss: float) -> None:
-            speed = progress.tasks[bar].speed
-            rate = "-" if speed is None else f"{speed * fit.settings.global_batch_size:,.0f}"
-            best = "-" if fit.progress.best is None else f"{fit.progress.best:.4f}"
-            progress.update(bar, completed=fit.progress.step, loss=loss, best=best, rate=rate)
-            if writer is not None:
-                for name, curve in fit.progress.curves.items():
-                    if curve[-1][0] == fit.progress.step:
-                        writer.add_scalar(name, curve[-1][1], fit.progress.step)
-
-        try:
-            yield on_step
-        finally:
-            if writer is not None:
-                writer.close()
 
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
