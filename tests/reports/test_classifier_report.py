@@ -156,7 +156,6 @@ def test_large_frames_are_shrunk(figures: TrustFigures, tmp_path: Path) -> None:
         images=lambda name, time: noise,
         curves={},
         facts={},
-        gallery=2,
     )
     data = re.findall(r'<figure><img src="data:image/png;base64,([^"]+)"', path.read_text())[0]
     assert Image.open(io.BytesIO(base64.b64decode(data))).size == (256, 192)
@@ -183,7 +182,6 @@ def test_card_says_how_to_load_and_how_far_to_trust(figures: TrustFigures) -> No
         figures=figures,
         facts={"Data": f"a|b\n{EVIL}"},
         plots={"ROC": "roc.png"},
-        report="report.html",
     )
     assert "load_reward_model('runs/pick/checkpoint')" in card
     assert "rewardlab score runs/pick/checkpoint" in card

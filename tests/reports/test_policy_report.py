@@ -75,8 +75,8 @@ def test_a_whole_report(tmp_path: Path) -> None:
     assert re.findall(r'<img [^>]*alt="([^"]+)"', html)[:4] == [
         "True success",
         "Reward a step",
-        "False-positive rate on the policy&#x27;s frames",
-        "Precision and recall on the policy&#x27;s frames",
+        "False-positive rate on the policy&#39;s frames",
+        "Precision and recall on the policy&#39;s frames",
     ]
 
 
