@@ -1,34 +1,27 @@
-"""From logits to probabilities that mean what they say, and to the threshold that turns them into a verdict.
+"""Calibrated probabilities from logits, and the threshold that turns a probability into a verdict.
 
 The verdict is `p > threshold`, with `p = sigmoid(logit / temperature)`.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rewardlab.errors import DataError
-from rewardlab.figures.metrics import (
-    RESAMPLES,
-    Bools,
-    Floats,
-    FrameScores,
-    Ints,
-    draw_episodes,
-    rule_of_three,
-)
+from rewardlab.figures.metrics import RESAMPLES, Bools, Floats, FrameScores, Ints, draw_episodes, rule_of_three
 from rewardlab.figures.words import share
 
 TEMPERATURES = (0.05, 20.0)
 BINS = 15
-# p = 0 or 1 is a rounding of float32 far from here, so that a threshold within these limits still tells frames apart.
+# float32 rounds p to 0 or 1 only far outside these limits, so a threshold within them still separates frames.
 THRESHOLDS = (1e-6, 1 - 1e-6)
-QUANTILE = 0.975  # for a one-sided 95 %, since a bootstrap of few episodes falls short of what it says
-ERRING_EPISODES = 5  # with fewer, a bootstrap has seen too few false positives to know how they vary
+QUANTILE = 0.975  # for a one-sided bound of 95 %, since a bootstrap over few episodes covers less than it claims
+ERRING_EPISODES = 5  # with false positives in fewer episodes, a bootstrap underestimates how much the rate varies
 AFFORDABLE = 0.9  # share of the best recall that is kept when a stricter threshold is taken
 USABLE_RECALL = 0.5
-GAP = 0.8  # where in the gap between the last success accepted and the next failure the threshold stands
+GAP = 0.8  # position of the threshold between the next failure below (0) and the last accepted success (1)
 
 
 def probabilities(logit: Floats, temperature: float = 1.0) -> Floats:
@@ -163,11 +156,8 @@ class _Failures:
 
     def lowest_cut(self, allowed: Callable[[float], bool]) -> float | None:
         """The lowest failure score that may serve as a cut, for a condition that stays true once it is."""
-        low, high = 0, len(self._cuts)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if allowed(float(self._cuts[middle])) else (middle + 1, high)
-        return float(self._cuts[low]) if low < len(self._cuts) else None
+        place = bisect_left(self._cuts, True, key=lambda cut: allowed(float(cut)))
+        return float(self._cuts[place]) if place < len(self._cuts) else None
 
     def measured_cut(self, target: float) -> float:
         """The lowest failure score above which at most a share `target` lies; equal scores pass or fail together."""

@@ -5,7 +5,7 @@ often each episode is drawn: once for the figure itself, at random for its inter
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -97,9 +97,6 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
-    def to_json(self) -> dict[str, float | None]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Meaning:
@@ -164,11 +161,10 @@ def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[st
     count = len(names)
     once_1E = np.ones((1, count))
     drawn_BE = draw_episodes(count, RESAMPLES, seed)
-    top, bottom = _ratios(scores, verdict, episode, count)
     figures: dict[str, Estimate] = {}
-    for name in top:
-        value, samples = (_divide(draws @ top[name], draws @ bottom[name]) for draws in (once_1E, drawn_BE))
-        figures[name] = _estimate(value[0], samples, int((bottom[name] > 0).sum()))
+    for name, (top, bottom) in _ratios(scores, verdict, episode, count).items():
+        value, samples = (_divide(draws @ top, draws @ bottom) for draws in (once_1E, drawn_BE))
+        figures[name] = _estimate(value[0], samples, int((bottom > 0).sum()))
     both = int(min(len(np.unique(episode[scores.label])), len(np.unique(episode[~scores.label]))))
     value_12 = _areas(scores, episode, once_1E)
     samples_B2 = _areas(scores, episode, drawn_BE[:AREA_RESAMPLES])
@@ -210,10 +206,8 @@ def _divide(top: Floats, bottom: Floats) -> Floats:
     return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
 
 
-def _ratios(
-    scores: FrameScores, verdict: Bools, episode: Ints, count: int
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Per episode, the two sums whose ratio over all episodes is the figure."""
+def _ratios(scores: FrameScores, verdict: Bools, episode: Ints, count: int) -> dict[str, tuple[Floats, Floats]]:
+    """The two sums of each episode whose ratio over all episodes is the figure."""
     cells = np.bincount(episode * 4 + scores.label * 2 + verdict, minlength=4 * count)
     tn, fp, fn, tp = cells.reshape(count, 4).T.astype(np.float64)
     first_true, first_said = (_first(scores.time, hit, episode, count) for hit in (scores.label, verdict))
@@ -223,7 +217,7 @@ def _ratios(
     last[episode[order]] = order  # the latest row of an episode is written last
     one = np.ones(count)
     missed = happened & np.isnan(_delays(scores, verdict, episode, count))
-    table: dict[str, tuple[Floats, Floats]] = {
+    return {
         "accuracy": (tp + tn, tp + tn + fp + fn),
         "precision": (tp, tp + fp),
         "recall": (tp, tp + fn),
@@ -235,7 +229,6 @@ def _ratios(
         "early_fire": ((first_said < first_true).astype(np.float64), one),
         "never_detected": (missed.astype(np.float64), happened.astype(np.float64)),
     }
-    return {name: pair[0] for name, pair in table.items()}, {name: pair[1] for name, pair in table.items()}
 
 
 def _first(time: Ints, hit: Bools, episode: Ints, count: int) -> Ints:

@@ -38,9 +38,8 @@ def write_report(
         path,
         "classifier_report.html",
         title=title,
-        good=not figures.warnings,
-        verdict="Read the warnings first" if figures.warnings else "No warnings",
         outcome=figures.sentence(),
+        cautions=figures.warnings,
         figures=figures,
         rows=figure_rows(figures),
         plots={

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ BLUE, ORANGE, GREEN, GREY, INK = "#0072B2", "#D55E00", "#009E73", "#9a9a9a", "#3
 LINES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
+Corner = Literal["lower right", "lower left", "upper left", "upper center"]  # of a plot, where no curve usually is
 
 
 def roc_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
@@ -30,7 +32,7 @@ def roc_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
         axes.plot(false / false[-1], true / true[-1], color=BLUE, label=f"model, area {area:.4f}")
         verdict = _verdicts(scores, figures)
         _mark_threshold(axes, verdict[~scores.label].mean(), verdict[scores.label].mean(), figures)
-    return _unit_square(figure, axes)
+    return _unit_square(figure, axes, "lower right")
 
 
 def precision_recall_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
@@ -45,7 +47,7 @@ def precision_recall_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
         verdict = _verdicts(scores, figures)
         if verdict.any():
             _mark_threshold(axes, verdict[scores.label].mean(), scores.label[verdict].mean(), figures)
-    return _unit_square(figure, axes)
+    return _unit_square(figure, axes, "lower left")
 
 
 def reliability_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
@@ -60,7 +62,7 @@ def reliability_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
         label = f"{name} (T = {temperature:.2f}), ECE {error:.3f}"
         line = axes.plot(curve.probability, curve.success, color=colour, label=label, clip_on=False)[0]
         line.set(marker=marker, markersize=5, linewidth=1.2)
-    return _unit_square(figure, axes)
+    return _unit_square(figure, axes, "upper left")
 
 
 def score_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
@@ -73,7 +75,7 @@ def score_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
     axes.axvline(figures.threshold, color=INK, linewidth=1.5, label=f"threshold {figures.threshold:.3g}")
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(bottom=0.7)
-    return _with_legend(figure, axes)
+    return _with_legend(figure, axes, "upper center")
 
 
 def run_plot(
@@ -174,12 +176,12 @@ def _panel(title: str, across: str, up: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _unit_square(figure: Figure, axes: Axes) -> bytes:
+def _unit_square(figure: Figure, axes: Axes, legend: Corner) -> bytes:
     axes.set_xlim(-0.01, 1.01)
     axes.set_ylim(-0.01, 1.02)
-    return _with_legend(figure, axes)
+    return _with_legend(figure, axes, legend)
 
 
-def _with_legend(figure: Figure, axes: Axes) -> bytes:
-    axes.legend(loc="best", frameon=True, edgecolor="none", framealpha=0.9)
+def _with_legend(figure: Figure, axes: Axes, legend: Corner) -> bytes:
+    axes.legend(loc=legend, frameon=True, edgecolor="none", framealpha=0.9)
     return png_bytes(figure)

@@ -1,6 +1,7 @@
 """report.html of a policy run: did true success rise, and did the learned reward tell the truth meanwhile?"""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,11 +37,7 @@ class Panel(NamedTuple):
 LEARNING = (
     Panel(
         "True success",
-        {
-            "evaluation": "eval/success_at_end",
-            "training": "env/success_at_end",
-            "training, ever": "env/success_once",
-        },
+        {"evaluation": "eval/success_at_end", "training": "env/success_at_end", "training, ever": "env/success_once"},
         share=True,
     ),
     Panel("Reward a step", {"of the model": "rollout/model_rewards", "the learner sees": "rollout/rewards"}),
@@ -108,10 +105,8 @@ def write_policy_report(
         path,
         "policy_report.html",
         title=title,
-        good=not alarms,
-        verdict=_verdict(history, alarms),
         outcome=_outcome(history),
-        alarms=[_alarm_words(alarm, history) for alarm in alarms],
+        cautions=[_alarm_words(alarm, history) for alarm in alarms],
         milestones=_milestones(history),
         learning=draw(LEARNING),
         comparison=_with_mean(comparison),
@@ -126,12 +121,6 @@ def write_policy_report(
         facts=facts,
         **_timing(history),
     )
-
-
-def _verdict(history: Sequence[Row], alarms: Sequence[Alarm]) -> str:
-    if alarms:
-        return f"{len(alarms)} alarm{'s' * (len(alarms) > 1)} of the audit"
-    return "No alarms" if _has(history, "audit/claimed") else "No learned reward was audited"
 
 
 def _outcome(history: Sequence[Row]) -> str:
@@ -233,11 +222,11 @@ def _newest_tiles(folder: Path) -> list[Tile]:
 
 def _timing(history: Sequence[Row]) -> dict[str, Any]:
     """Where the time went. A name with a further slash (time/rollout/waiting) is part of what stands before it."""
-    totals: dict[str, float] = {}
+    totals: dict[str, float] = defaultdict(float)
     for row in history:
         for name, seconds in row.items():
             if name.startswith("time/"):
-                totals[name.removeprefix("time/")] = totals.get(name.removeprefix("time/"), 0.0) + seconds
+                totals[name.removeprefix("time/")] += seconds
     whole = sum(seconds for name, seconds in totals.items() if "/" not in name)
     if whole <= 0:
         return {"times": []}

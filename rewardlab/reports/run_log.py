@@ -5,13 +5,13 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
+from rewardlab.data.atomic import replace_file
 from rewardlab.errors import DataError
 
 HISTORY = "metrics.jsonl"
@@ -42,9 +42,7 @@ class RunLog:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._progress.stop()
         if self._tensorboard is not None:
             self._try(self._tensorboard.close)
@@ -118,12 +116,5 @@ def forget_after(directory: Path, iteration: int) -> None:
     """Drop the rows after an iteration: a resumed run writes them again."""
     path = directory / HISTORY
     if path.exists():
-        rows = [line for line in path.read_text().splitlines() if _iteration(line) <= iteration]
-        path.write_text("".join(f"{line}\n" for line in rows))
-
-
-def _iteration(line: str) -> float:
-    try:
-        return float(json.loads(line)["iteration"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # a line that a kill cut off
+        rows = [row for row in read_history(path) if row["iteration"] <= iteration]
+        replace_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())

@@ -79,15 +79,14 @@ def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, pro
 
 def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     torch.manual_seed(cfg.seed)
-    wanted = cfg.reward.models[0]
-    if wanted.model_type is None:
-        wanted = dataclasses.replace(wanted, model_type="resnet_reward")
-    first = train.episodes[0].facts
-    if wanted.image_keys is None:
-        wanted = dataclasses.replace(wanted, image_keys=tuple(first.cameras))
-    if wanted.image_size is None:
-        height, width = first.cameras[wanted.image_keys[0]]  # type: ignore[index]
-        wanted = dataclasses.replace(wanted, image_size=(3, height, width))
+    wanted, stored = cfg.reward.models[0], train.episodes[0].facts.cameras
+    cameras = tuple(stored) if wanted.image_keys is None else wanted.image_keys
+    wanted = dataclasses.replace(
+        wanted,
+        model_type=wanted.model_type or "resnet_reward",
+        image_keys=cameras,
+        image_size=wanted.image_size or (3, *stored[cameras[0]]),
+    )
     model = create_reward_model(wanted)
     if not isinstance(model, SuccessClassifier):
         raise ConfigError(f"reward.model.model_type: '{wanted.model_type}' is not trained on labelled frames")
