@@ -84,7 +84,7 @@ def _galleries(scores: FrameScores, figures: TrustFigures, images: FrameImage) -
 
 
 def worst_rows(scores: FrameScores, hit: Bools, rank: Floats, count: int) -> Ints:
-    """Up to `count` rows with `hit`, lowest rank first, at most two of an episode."""
+    """Select up to `count` rows with `hit`, lowest rank first, at most two of an episode."""
     rows = np.flatnonzero(hit)
     rows = rows[np.argsort(rank[rows], kind="stable")]
     taken = np.zeros(len(scores.episode_names), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The pictures of a report, as PNG bytes. One look: blue is success, orange is failure, grey is chance or the ideal."""
+"""Plots of the reports, as PNG bytes. Blue is success, orange is failure, grey is chance or the ideal."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ Corner = Literal["lower right", "lower left", "upper left", "upper center"]  # o
 
 
 def roc_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
-    """True- over false-positive rate, with the stored threshold as a dot."""
+    """Plot true- over false-positive rate, with the stored threshold as a dot."""
     figure, axes = _panel("ROC", "False-positive rate", "True-positive rate (recall)")
     axes.plot([0, 1], [0, 1], "--", color=GREY, linewidth=1, label="chance")
     true, false = _accepted(scores)
@@ -36,7 +36,7 @@ def roc_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
 
 
 def precision_recall_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
-    """Precision over recall, with the stored threshold as a dot."""
+    """Plot precision over recall, with the stored threshold as a dot."""
     figure, axes = _panel("Precision and recall", "Recall", "Precision")
     axes.axhline(figures.class_prior, linestyle="--", color=GREY, linewidth=1, label="chance")
     true, false = _accepted(scores)
@@ -51,7 +51,7 @@ def precision_recall_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
 
 
 def reliability_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
-    """How often a frame is a success when the model gives it a probability, before and after the temperature."""
+    """Plot the success rate of frames over the probability given to them, before and after the temperature."""
     figure, axes = _panel("Reliability", "Probability given", "Share that was success")
     axes.plot([0, 1], [0, 1], "--", color=GREY, linewidth=1, label="ideal")
     for name, temperature, error, colour, marker in (
@@ -66,7 +66,7 @@ def reliability_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
 
 
 def score_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
-    """The probabilities of both classes on a log scale of counts, with the threshold between them."""
+    """Plot histograms of the probabilities of both classes, with the threshold."""
     figure, axes = _panel("Probabilities of both classes", "Probability of success", "Frames")
     probability = probabilities(scores.logit, figures.temperature)
     bins = np.linspace(0, 1, 41).tolist()
@@ -88,9 +88,9 @@ def run_plot(
     stages: Sequence[tuple[str, float]] = (),
     alarms: Sequence[float] = (),
 ) -> bytes:
-    """Figures of a run over its steps: faint as they were, bold in the running mean.
+    """Plot metrics of a run over its steps: faint lines are raw values, bold lines their running mean.
 
-    A dashed line is a `limit`, a grey one where a stage begins, a triangle at the top an alarm.
+    A dashed line is the `limit`, a grey line the start of a stage, a triangle at the top an alarm.
     """
     figure, axes = _panel("", axis, "")
     for number, (name, points) in enumerate(curves.items()):
@@ -122,7 +122,7 @@ def run_plot(
 
 
 def style_axes(axes: Axes) -> None:
-    """The look that all plots share."""
+    """Apply the style that all plots share."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
     axes.tick_params(color=GREY, labelcolor=INK)
@@ -139,7 +139,7 @@ def png_bytes(figure: Figure) -> bytes:
 
 
 def _running_mean(values: Floats) -> Floats:
-    """The mean of about a thirtieth of the run around each point; the points themselves where they are few."""
+    """Average over about a thirtieth of the run around each point; returns `values` itself where they are few."""
     reach = len(values) // 60
     if reach == 0:
         return values
@@ -158,7 +158,7 @@ def _mark_threshold(axes: Axes, across: float, up: float, figures: TrustFigures)
 
 
 def _accepted(scores: FrameScores) -> tuple[Floats, Floats]:
-    """Success and failure frames above each distinct score, from none to all."""
+    """Count success and failure frames above each distinct score, from none to all."""
     order = np.argsort(-scores.logit, kind="stable")
     label = scores.label[order]
     ends = np.append(np.flatnonzero(np.diff(scores.logit[order])), len(label) - 1)

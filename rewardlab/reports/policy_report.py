@@ -161,7 +161,7 @@ def _milestones(history: Sequence[Row]) -> str:
 
 
 def _reward_model_panels(history: Sequence[Row]) -> list[Panel]:
-    """Reward and loss of the models that judge transitions, by the name of the model."""
+    """List the plots of the reward models over transitions: mean reward and loss, by the name of the model."""
     columns = sorted({name for row in history for name in row if name.startswith("reward_model/")})
 
     def ending(end: str) -> dict[str, str]:
@@ -187,7 +187,7 @@ def _with_mean(rows: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _figure_rows(history: Sequence[Row], figures: TrustFigures) -> list[tuple[Any, ...]]:
-    """Meaning, value and interval of the main figures on held-out frames, and their value on the policy's frames."""
+    """List the main metrics: meaning, value and interval on held-out frames, value on the policy's frames."""
     rows = []
     for name in ("fpr", "recall", "precision", "roc_auc"):
         meaning, now = FIGURES[name], _pooled(history, name)
@@ -206,7 +206,7 @@ def _galleries(directory: Path) -> list[Gallery]:
 
 
 def _newest_tiles(folder: Path) -> list[Tile]:
-    """Up to TILES frames; a file that a kill cut off is skipped."""
+    """Read up to TILES frames; a file that a kill cut off is skipped."""
     tiles: list[Tile] = []
     for file in sorted(folder.glob("*.png"), reverse=True):
         match = _NAME.match(file.name)
@@ -221,7 +221,7 @@ def _newest_tiles(folder: Path) -> list[Tile]:
 
 
 def _timing(history: Sequence[Row]) -> dict[str, Any]:
-    """Where the time went. A name with a further slash (time/rollout/waiting) is part of what stands before it."""
+    """Sum up the time by stage. A name with a second slash (time/rollout/waiting) is a part of its stage."""
     totals: dict[str, float] = defaultdict(float)
     for row in history:
         for name, seconds in row.items():
@@ -239,7 +239,7 @@ def _timing(history: Sequence[Row]) -> dict[str, Any]:
 
 
 def _first_step(history: Sequence[Row]) -> float:
-    """Environment steps before the first row: a resumed stage does not begin at 0."""
+    """Estimate the environment steps before the first row: a resumed stage does not begin at 0."""
     if len(history) < 2:
         return 0.0
     return max(0.0, history[0]["env_steps"] - (history[1]["env_steps"] - history[0]["env_steps"]))
@@ -254,8 +254,7 @@ def _has(history: Sequence[Row], name: str) -> bool:
 
 
 def _pooled(history: Sequence[Row], name: str) -> float | None:
-    """A rate of the audit over the frames of the last iterations, not over the iterations: in some of them, only a few
-    frames are of the kind that the rate is about."""
+    """Average a rate of the audit over the last iterations, weighted by the number of frames that the rate is about."""
     rows = [row for row in history if f"audit/{name}" in row][-AT_THE_END:]
     success = [row.get("audit/success", 0.0) for row in rows]
     claimed = [row.get("audit/claimed", 0.0) for row in rows]
@@ -267,6 +266,6 @@ def _pooled(history: Sequence[Row], name: str) -> float | None:
 
 
 def _end(history: Sequence[Row], name: str) -> float | None:
-    """The mean over the last iterations that have the figure."""
+    """Average over the last iterations that have the metric."""
     values: list[Any] = [row[name] for row in history[-AT_THE_END:] if name in row]
     return float(np.mean(values)) if values else None

@@ -1,4 +1,4 @@
-"""A picture of one episode over time: a film strip, and under it what the classifier said of every frame."""
+"""Draws one episode over time: a film strip, and under it the classifier's probability for every frame."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,13 +19,13 @@ Strip = Sequence[tuple[int, npt.NDArray[np.uint8]]]
 WIDTH, LEFT, RIGHT, PLOT, GAP, BOTTOM, TITLE = 11.0, 0.75, 0.25, 2.4, 0.25, 0.75, 0.75  # inches
 TALLEST = 1.8  # inches of a film strip
 WRONG = LINES[3]
-MANY = 200  # frames from which marks are small
+MANY = 200  # frames; in longer episodes marks are small
 
 
 def timeline_plot(
     title: str, probability: npt.NDArray[np.float32], label: Bools, threshold: float, strip: Strip
 ) -> bytes:
-    """PNG bytes. Tile k of the strip is the frame in the middle of the k-th part of the time below it."""
+    """Draw the episode as PNG bytes. Tile k of the strip is the middle frame of the k-th part of the time axis."""
     across = WIDTH - LEFT - RIGHT
     height, width = strip[0][1].shape[:2]
     natural = across / len(strip) * height / width
@@ -50,7 +50,7 @@ def _words(success: Bools, label: Bools) -> str:
 
 
 def _draw_strip(axes: Axes, strip: Strip, success: Bools, length: int, filled: float) -> None:
-    """Each frame in the middle of its part of the time, of which it fills a share."""
+    """Draw each frame in the middle of its part of the time axis; it fills the fraction `filled` of that part."""
     part = length / len(strip)
     for k, (time, frame) in enumerate(strip):
         left, right = (k + 0.5 - filled / 2) * part - 0.5, (k + 0.5 + filled / 2) * part - 0.5
@@ -94,6 +94,6 @@ def _draw_curve(axes: Axes, probability: npt.NDArray[np.float32], label: Bools, 
 
 
 def _runs(label: Bools) -> list[tuple[int, int]]:
-    """First and one past the last frame of every stretch of success."""
+    """Return the first and one past the last frame of every stretch of success."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], label, [False]])))
     return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]

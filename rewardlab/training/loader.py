@@ -1,4 +1,4 @@
-"""Batches of frames from disk. Memory holds one batch, whatever the size of the data."""
+"""Reads batches of frames from disk; memory holds one batch at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from rewardlab.errors import DataError
 
 @dataclass(frozen=True)
 class FrameBatch:
-    """Pictures by camera, uint8 [B, H, W, 3]; labels, float32 [B]; and which rows of the table these are."""
+    """Images by camera, uint8 [B, H, W, 3]; labels, float32 [B]; and their rows of the frame table."""
 
     images: dict[str, torch.Tensor]
     label: torch.Tensor
@@ -42,7 +42,7 @@ class StoredFrames(Dataset[FrameBatch]):
         return torch.from_numpy(np.stack(frames))
 
     def batches(self, rows: Sequence[Ints]) -> Iterator[FrameBatch]:
-        """One batch for each list of rows, in this order."""
+        """Yield one batch for each list of rows, in this order."""
         # Without worker processes: reading a batch takes 1-3 % of a training step (4-10 ms of 150-1000), and neither a
         # thread that reads ahead nor 1 or 2 workers were faster in the networks of benchmarks/training_speed.py.
         # With its own generator, the loader draws nothing from the global one.
@@ -50,7 +50,7 @@ class StoredFrames(Dataset[FrameBatch]):
 
 
 class FrameLoader:
-    """Training batches: a new order every epoch, both classes equally often if `balanced`.
+    """Yields training batches: reshuffled every epoch, both classes equally often if `balanced`.
 
     The order depends on the seed and the epoch alone, so that a resumed run and one on several processes see the same
     global batches; process `rank` of `world_size` reads its share of each.
@@ -76,7 +76,7 @@ class FrameLoader:
         self._share = slice(rank * share, (rank + 1) * share)
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Number of batches in an epoch."""
         return -(-len(self.table) // self.global_batch_size)
 
     def epoch(self, number: int) -> Iterator[FrameBatch]:
@@ -84,7 +84,7 @@ class FrameLoader:
         return self.frames.batches([rows[self._share] for rows in order.reshape(len(self), self.global_batch_size)])
 
     def _order(self, rng: np.random.Generator) -> Ints:
-        """A whole number of batches of rows; the last batch is filled up with rows from the front."""
+        """Return a whole number of batches of rows; the last batch is filled up with rows from the front."""
         wanted = len(self) * self.global_batch_size
         if not self.balanced:
             return np.resize(rng.permutation(len(self.table)), wanted)
@@ -95,13 +95,13 @@ class FrameLoader:
 
 
 def _repeated(rng: np.random.Generator, rows: Ints, wanted: int) -> Ints:
-    """`wanted` of the rows; none is taken again before all were taken."""
+    """Draw `wanted` rows; no row is repeated before all have been drawn."""
     rounds = -(-wanted // len(rows))
     return np.concatenate([rng.permutation(rows) for _ in range(rounds)])[:wanted]
 
 
 def batches_in_order(table: FrameTable, cameras: Sequence[str], batch_size: int) -> Iterator[FrameBatch]:
-    """Every row once, in order: for validation."""
+    """Yield every row once, in order: for validation."""
     starts = range(0, len(table), batch_size)
     rows = [np.arange(start, min(start + batch_size, len(table))) for start in starts]
     return StoredFrames(table, cameras).batches(rows)

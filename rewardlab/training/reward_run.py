@@ -1,4 +1,4 @@
-"""A whole training run of a success classifier: frames, network, fit, figures of trust, files."""
+"""A complete training run of a success classifier: data, training, calibration, checkpoint and report."""
 
 import dataclasses
 import platform
@@ -53,7 +53,7 @@ def train_reward_model(
     fit, validated = _prepare(cfg, _model(cfg, train), train, validation, processes)
     try:
         _train(cfg, fit, validated, checkpoints, quiet, out, on_best)
-    finally:  # also after a loss that is no number, or Ctrl-C: the best model so far gets its threshold and figures
+    finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
         if processes.leads and fit.progress.best is not None:
             _conclude(cfg, fit, validation, best, out, quiet)
     return best
@@ -67,7 +67,7 @@ def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[Fra
 
 
 def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
-    """Frames are read one by one, which only the default format can do; anything else is converted once."""
+    """Convert episodes to the default format, once: only there can single frames be read."""
     if all(episode.format.name == "safetensors" for episode in episodes):
         return episodes
     cache = out / "episodes"
@@ -100,7 +100,7 @@ def _prepare(
     validation: FrameTable,
     processes: Processes,
 ) -> tuple[Fit, SuccessClassifier]:
-    """The fit, and a copy of the model that is not spread over processes, with the weights last validated."""
+    """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
     validated = create_reward_model({"model_type": model.model_type, **_architecture(model)})
     assert isinstance(validated, SuccessClassifier)
 
@@ -158,7 +158,7 @@ def _train(
 
 
 def _architecture(model: SuccessClassifier) -> dict[str, Any]:
-    """The same network, whose weights will be loaded, so none need be read from elsewhere."""
+    """Settings of the same network without pretrained weights: its weights will be loaded anyway."""
     settings = model.settings()
     if "pretrained_encoder_path" in settings:
         settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
@@ -188,7 +188,7 @@ def _settings(cfg: ExperimentConfig) -> FitSettings:
 
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
-    """Choose temperature and threshold, measure, and store all of it with the best weights."""
+    """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
     model = load_success_classifier(best)
     names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in validation.episodes)
     logits = validation_logits(model.logits, validation, model.image_keys)
