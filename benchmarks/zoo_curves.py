@@ -21,8 +21,8 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 from zoo_learning import BY_CALLER, Bench, clumsy_demonstrations, mean_return, noisy_episodes, true_and_flipped
 
 from rewardlab.config import text_override
+from rewardlab.reports.plots import GREY, INK, LINES
 from rewardlab.rewards import in_order
-from rewardlab.training.plots import GREY, INK, LINES
 
 RETURN, SUCCESS = "eval/return", "eval/success_at_end"
 WITHOUT = "reward.use_reward_model=false"

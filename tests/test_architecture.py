@@ -13,9 +13,10 @@ PACKAGE = Path(rewardlab.__file__).parent
 LAYERS = [
     {"errors", "keys", "nested", "observations", "registry", "types"},
     {"compat", "config"},
-    {"data", "models"},
+    {"data", "figures", "models"},
     {"envs"},
     {"rewards", "compat.ding_models", "rl"},
+    {"reports", "run_state"},
     {"training"},
     {"workers"},
     {"pipelines"},
@@ -23,7 +24,13 @@ LAYERS = [
 ]
 # Names offered to type checkers in one place, and defined in a later layer.
 OFFERED = {("envs/wrappers.py", "rewards")}
-STRANGERS = [{"rewards", "rl"}, {"data", "models"}]
+STRANGERS = [
+    {"rewards", "rl"},
+    {"data", "models"},
+    {"data", "figures"},
+    {"figures", "models"},
+    {"reports", "run_state"},
+]
 # The modules that may know that there are older names.
 KNOW_COMPAT = {
     "cli/__init__.py",

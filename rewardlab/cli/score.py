@@ -127,7 +127,7 @@ def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[
 
 def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
     from rewardlab.data.atomic import replace_file
-    from rewardlab.training.timeline import timeline_plot
+    from rewardlab.reports.timeline import timeline_plot
 
     assert scored.label is not None
     title = f"{scored.path.parent.name}/{scored.path.stem}"

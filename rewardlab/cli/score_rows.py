@@ -7,8 +7,8 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from rewardlab.figures.words import share
 from rewardlab.pipelines.score import ScoredFile
-from rewardlab.training.words import share
 
 COLUMNS = ("file", "frame", "probability", "verdict", "label")
 NONE = "-"

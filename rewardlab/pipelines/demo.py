@@ -11,15 +11,15 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.data import draw_contact_sheet
+from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines import collect, train_policy, train_reward
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.pipelines.trained_policy import latest_checkpoint
+from rewardlab.reports.policy_report import Comparison, write_policy_report
+from rewardlab.reports.run_log import HISTORY, read_history
 from rewardlab.rewards.audit import Alarm
 from rewardlab.rewards.checkpoint import read_checkpoint
-from rewardlab.training.policy_report import Comparison, read_history, write_policy_report
-from rewardlab.training.run_log import HISTORY
-from rewardlab.training.run_state import load_state
-from rewardlab.training.trust import TrustFigures
+from rewardlab.run_state import load_state
 
 CLASSIFIER = (  # a small one, trained within minutes
     "data.num_samples_per_episode=12",

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.errors import ConfigError
+from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.loading import model_class, named_models
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, RewardRule, TermFacts, compute_reward, model_reward
-from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.rewards.trainer import Judgement, RewardTrainer, needs_trainer
 from rewardlab.types import Batch
 from rewardlab.workers.cluster import Cluster

@@ -15,11 +15,11 @@ from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
-from rewardlab.training.policy_report import read_history, write_policy_report
-from rewardlab.training.run_log import HISTORY, RunLog, forget_after
-from rewardlab.training.run_state import load_state, save_state
-from rewardlab.training.trust import TrustFigures
+from rewardlab.reports.policy_report import write_policy_report
+from rewardlab.reports.run_log import HISTORY, RunLog, forget_after, read_history
+from rewardlab.run_state import load_state, save_state
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.env import Episodes
 from rewardlab.workers.threads import torch_threads

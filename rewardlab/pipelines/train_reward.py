@@ -1,4 +1,4 @@
-"""Stage 2: a success classifier from labelled episodes, with figures that say how far it can be trusted."""
+"""Trains a success classifier on labelled episodes and measures how far it can be trusted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +20,8 @@ def run(
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
     `on_best`, for training in this process, is called whenever the weights are the best so far. Under `torchrun` every
-    process calls this; they train as one. With `cluster.backend=ray`, as many workers do as `cluster.workers.actor`
-    says.
+    process calls this, and they train one model together. With `cluster.backend=ray`, `cluster.workers.actor` workers
+    do.
     """
     if cfg.cluster.backend == "ray":
         with Cluster(cfg.cluster) as cluster:

@@ -13,7 +13,7 @@ from rewardlab.envs.actions import within_bounds
 from rewardlab.errors import DataError
 from rewardlab.observations import as_observation, to_batch
 from rewardlab.rl.make import make_policy_network
-from rewardlab.training.run_state import load_state
+from rewardlab.run_state import load_state
 
 
 class TrainedPolicy:

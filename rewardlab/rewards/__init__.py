@@ -1,12 +1,12 @@
 """Reward models, their checkpoints, and the manager that turns their estimates into rewards."""
 
+from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.rewards.audit import Alarm, Audit, AuditResult
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
 from rewardlab.rewards.classifier import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter
 from rewardlab.rewards.loading import create_reward_model, load_reward_model, load_success_classifier
 from rewardlab.rewards.manager import RewardManager, compute_reward
-from rewardlab.rewards.score_histogram import ScoreHistogram
 from rewardlab.rewards.zoo.adversarial import GAILRewardModel, GuidedCostRewardModel
 from rewardlab.rewards.zoo.experts import expert_trajectories, expert_transitions
 from rewardlab.rewards.zoo.hindsight import HERRewardModel

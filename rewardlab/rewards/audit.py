@@ -31,9 +31,9 @@ from torch import Tensor
 
 from rewardlab.config.schema import RewardConfig
 from rewardlab.errors import DataError
+from rewardlab.figures.score_histogram import ScoreHistogram, count_scores
 from rewardlab.observations import to_numpy
 from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_POSITIVE, DisputedFrames, Frames
-from rewardlab.rewards.score_histogram import ScoreHistogram, count_scores
 
 Kind = Literal["false_positives", "hacking", "drift"]
 Bools = npt.NDArray[np.bool_]

@@ -8,17 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import DQNConfig, OptimConfig
+from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.models.policy_networks import EpsilonGreedyQ
-from rewardlab.rl.learner import (
-    Key,
-    make_optimizer,
-    move_target,
-    require_finite,
-    scheduled_rate,
-    set_rate,
-    shifted,
-    vectors_of,
-)
+from rewardlab.rl.learner import Key, make_optimizer, move_target, require_finite, shifted, vectors_of
 from rewardlab.types import Batch
 
 _CHECKED: tuple[Key, ...] = (*vectors_of("observation", "next_observation"), "reward")
@@ -36,6 +28,7 @@ class DQN:
         self.optim = optim
         self.gamma = gamma
         self.optimizer = make_optimizer(network.parameters(), optim)
+        self.schedule = RunSchedule(self.optimizer, optim.schedule)
         self.updates = 0
         self._generator = torch.Generator().manual_seed(seed)
         network.epsilon.fill_(config.epsilon_start)
@@ -48,7 +41,7 @@ class DQN:
         fall = min(1.0, env_steps / self.config.epsilon_steps)
         epsilon = self.config.epsilon_start + fall * (self.config.epsilon_end - self.config.epsilon_start)
         self.network.epsilon.fill_(epsilon)
-        set_rate(self.optimizer, scheduled_rate(self.optim, env_steps / total_env_steps))
+        self.schedule.set_progress(env_steps / total_env_steps)
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """One step; every `target_update_interval` of them the target network follows."""

@@ -1,6 +1,5 @@
 """What every RL algorithm offers to a training loop, and the words they share. None knows where a reward came from."""
 
-import math
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
@@ -14,9 +13,6 @@ from rewardlab.models.encoders import VECTORS
 from rewardlab.models.image_shift import random_shift
 from rewardlab.models.policy_networks import PolicyNetwork
 from rewardlab.types import Batch
-
-WARM_UP = 0.05  # of a run, under the cosine schedule
-FINAL_RATE = 0.1  # of the learning rate, at its end
 
 Key: TypeAlias = str | tuple[str, ...]  # of a column of a batch
 
@@ -45,19 +41,6 @@ class Learner(Protocol):
 def make_optimizer(parameters: Iterable[nn.Parameter], optim: OptimConfig, eps: float = 1e-8) -> torch.optim.AdamW:
     # Fused: one call for all tensors; for networks as small as these a third of an update otherwise.
     return torch.optim.AdamW(parameters, lr=optim.lr, weight_decay=optim.weight_decay, eps=eps, fused=True)
-
-
-def scheduled_rate(optim: OptimConfig, done: float) -> float:
-    """The learning rate when the part `done` of a run, from 0 to 1, is behind it."""
-    if optim.schedule == "constant":
-        return optim.lr
-    fall = FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
-    return optim.lr * min(fall, FINAL_RATE + done / WARM_UP)
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 @torch.no_grad()

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, PPOConfig
+from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.models.running_stats import CLIP, RunningMeanStd
 from rewardlab.rl.gae import gae
-from rewardlab.rl.learner import Key, make_optimizer, require_finite, scheduled_rate, set_rate, shifted, vectors_of
+from rewardlab.rl.learner import Key, make_optimizer, require_finite, shifted, vectors_of
 from rewardlab.types import Batch
 
 _ADAM_EPS = 1e-5
@@ -42,6 +43,7 @@ class PPO:
         self.batch_size = batch_size
         self.updates = 0
         self.optimizer = make_optimizer(network.parameters(), optim, _ADAM_EPS)
+        self.schedule = RunSchedule(self.optimizer, optim.schedule)
         self.reward_scale = RewardScale(gamma) if config.normalize_reward else None
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -50,7 +52,7 @@ class PPO:
         return self.network
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
-        set_rate(self.optimizer, scheduled_rate(self.optim, env_steps / total_env_steps))
+        self.schedule.set_progress(env_steps / total_env_steps)
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """All epochs over one rollout. Only then do the statistics of the observations move, because the

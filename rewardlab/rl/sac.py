@@ -12,17 +12,9 @@ from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, SACConfig
 from rewardlab.models.critics import EnsembleCritics
+from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.models.policy_networks import SquashedGaussianActor
-from rewardlab.rl.learner import (
-    Key,
-    make_optimizer,
-    move_target,
-    require_finite,
-    scheduled_rate,
-    set_rate,
-    shifted,
-    vectors_of,
-)
+from rewardlab.rl.learner import Key, make_optimizer, move_target, require_finite, shifted, vectors_of
 from rewardlab.types import Batch
 
 _CHECKED: tuple[Key, ...] = (*vectors_of("observation", "next_observation"), "action", "reward")
@@ -59,6 +51,8 @@ class SAC:
         self.actor_optimizer = make_optimizer(actor.head.parameters(), optim)
         self.critic_optimizer = make_optimizer(critics.parameters(), optim)
         self.alpha_optimizer = make_optimizer([self.log_alpha], optim)  # type: ignore[list-item]
+        optimizers = (self.actor_optimizer, self.critic_optimizer, self.alpha_optimizer)
+        self.schedules = [RunSchedule(optimizer, optim.schedule) for optimizer in optimizers]
         self.updates = 0
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -67,8 +61,8 @@ class SAC:
         return self.actor
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
-        for optimizer in (self.actor_optimizer, self.critic_optimizer, self.alpha_optimizer):
-            set_rate(optimizer, scheduled_rate(self.optim, env_steps / total_env_steps))
+        for schedule in self.schedules:
+            schedule.set_progress(env_steps / total_env_steps)
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """One step of the critics; after every `policy_delay` of them one of the actor and the temperature, and only

@@ -1,1 +1,1 @@
-"""From labelled episodes to a reward model one can trust: training, its figures and the report."""
+"""Training of success classifiers on labelled episodes."""

@@ -1,15 +1,15 @@
-"""Random changes to training pictures that do not change their label. Never used outside training."""
+"""Data augmentation for training frames. Never used outside training."""
 
 import torch
 
 from rewardlab.models.image_shift import random_shift
 
-SHIFT = 1 / 8  # of the size, in each direction: with half of it, classifiers of 40 episodes generalised worse
-JITTER = 0.3  # brightness, contrast and saturation, up and down
+SHIFT = 1 / 8  # of the image size, in each direction; with half of it, classifiers of 40 episodes generalised worse
+JITTER = 0.3  # largest relative change of brightness, contrast and saturation
 
 
 def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Shift and recolour uint8 [B, H, W, 3], each picture by its own amount; gives float [B, 3, H, W] in [0, 1]."""
+    """Shift and recolour images (uint8 [B, H, W, 3]), each by its own amount; returns float [B, 3, H, W] in [0, 1]."""
     picture = random_shift(images, generator, SHIFT).permute(0, 3, 1, 2).float() / 255
     return _recolour(picture, generator).clamp(0, 1)
 

@@ -1,4 +1,4 @@
-"""Some training frames as PNGs, shifted, recoloured and resized as the network sees them, to check data and labels."""
+"""Saves training frames as PNGs, augmented and resized as the network sees them, to check data and labels."""
 
 import dataclasses
 import warnings
@@ -24,7 +24,7 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
         warnings.warn(f"data.debug_save_dir: {directory} has pictures of an earlier run; none are added", stacklevel=2)
         return 0
     table, generator = fit.loader.table, torch.Generator().manual_seed(fit.settings.seed)
-    # Normalised colours cannot be looked at; everything else is the network's own preprocessing.
+    # Without normalisation, whose colours nobody can judge; the rest is the network's own preprocessing.
     prepare = dataclasses.replace(fit.network.preprocess, normalize=False)
     written: set[Path] = set()
     try:
@@ -41,7 +41,7 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
                 place = folders[bool(table.label[row])] / name
                 if len(written) == limit:
                     return limit
-                if place not in written:  # rare ones come several times in a balanced epoch
+                if place not in written:  # a balanced epoch repeats frames of the rarer class
                     for camera, picture in zip(prepare.image_keys, cameras, strict=True):
                         Image.fromarray(picture).save(place.with_name(f"{name}_{camera}.png"))
                     written.add(place)

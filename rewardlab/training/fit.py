@@ -1,8 +1,7 @@
-"""The training loop of a success classifier: same batches, same weights, on one process or many, resumed or not.
+"""The training loop of a success classifier.
 
-One monitored figure decides both which weights are the best and when training stops. Everything random in a step
-follows from the seed and the step's number, so that a run resumed after a kill ends with the weights of an unbroken
-one.
+One monitored metric decides both which weights are the best and when training stops. All randomness of a step depends
+on the seed and the step's number alone, so that a resumed run ends with the weights of an uninterrupted one.
 """
 
 import math
@@ -16,18 +15,19 @@ from torch import Tensor
 
 from rewardlab.data.frames import FrameTable
 from rewardlab.errors import DataError
+from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
+from rewardlab.models.learning_rate import WARM_UP, RunSchedule
 from rewardlab.training.augment import augment
-from rewardlab.training.loader import FrameBatch, FrameLoader, in_order
-from rewardlab.training.metrics import Floats
+from rewardlab.training.loader import FrameBatch, FrameLoader, batches_in_order
 from rewardlab.training.processes import Processes
 
-MONITORS = {"val_loss": -1, "val_accuracy": 1}  # name -> whether more (1) or less (-1) is better
+MONITORS = {"val_loss": -1, "val_accuracy": 1}  # 1: higher is better, -1: lower is better
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How to train. `micro_batch_size` frames go through the network at once, on each process."""
+    """Hyperparameters of training. Each process passes `micro_batch_size` frames through the network at once."""
 
     max_epochs: int
     max_steps: int | None = None
@@ -48,25 +48,27 @@ class FitSettings:
 
 @dataclass
 class FitProgress:
-    """Where a run is: all that a resumed run must know besides weights and optimizer."""
+    """Counters and curves of a run: what a resumed run needs besides weights and optimizer."""
 
     epoch: int = 0  # epochs finished
     step: int = 0  # optimizer steps taken
     best: float | None = None
     best_epoch: int = 0
-    stale: int = 0  # validations since the best
+    stale: int = 0  # validations without improvement
     stopped: str | None = None  # why training ended before max_epochs
     curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def note(self, name: str, value: float) -> None:
         self.curves.setdefault(name, []).append((self.step, value))
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def latest(self, prefix: str) -> dict[str, float]:
+        """Return the values of the current step whose names start with `prefix`."""
+        last = {name: points[-1] for name, points in self.curves.items() if name.startswith(prefix)}
+        return {name: value for name, (step, value) in last.items() if step == self.step}
 
 
 class Fit:
-    """Trains `network`. Not responsible for files: `epochs` yields after each epoch, and the caller saves."""
+    """Trains `network`. It writes no files: `epochs` yields after each epoch, and the caller saves."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class Fit:
         self.processes.shard(network, settings.precision)
         trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(trainable, lr=settings.lr, weight_decay=settings.weight_decay)
+        self.schedule = RunSchedule(self.optimizer, settings.schedule)
         self.loader = FrameLoader(
             train,
             network.preprocess.image_keys,
@@ -101,7 +104,7 @@ class Fit:
         return steps if self.settings.max_steps is None else min(steps, self.settings.max_steps)
 
     def epochs(self, on_step: Callable[[float], None] = lambda loss: None) -> Iterator[bool]:
-        """Train on; yields after each epoch whether its weights are the best so far."""
+        """Train until finished; yields after each epoch whether its weights are the best so far."""
         progress = self.progress
         while not self.finished:
             for batch in self.loader.epoch(progress.epoch):
@@ -114,11 +117,26 @@ class Fit:
             progress.epoch += 1
             last = self.finished
             due = progress.epoch % self.settings.val_check_interval == 0
-            yield self._check() if due or last else False
+            yield self._improved() if due or last else False
 
     def weights(self) -> dict[str, Tensor]:
-        """The network's weights; on processes other than the leader, nothing."""
+        """Return the network's weights; empty on all processes but the leader."""
         return self.processes.weights(self.network)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a resumed run needs. Call it on every process; only the leader's state is complete."""
+        weights = self.weights()
+        optimizer = self.processes.optimizer_state(self.network, self.optimizer)
+        return {"network": weights, "optimizer": optimizer["state"], "progress": asdict(self.progress)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called; the number of processes may differ."""
+        self.processes.restore_weights(self.network, state["network"])
+        self.processes.restore_optimizer(self.network, self.optimizer, state["optimizer"])
+        curves = {
+            name: [(step, value) for step, value in points] for name, points in state["progress"]["curves"].items()
+        }
+        self.progress = FitProgress(**{**state["progress"], "curves": curves})
 
     @property
     def finished(self) -> bool:
@@ -126,29 +144,30 @@ class Fit:
         return spent or self.progress.stopped is not None
 
     def _step(self, batch: FrameBatch) -> float:
-        """One optimizer step, over micro-batches; the loss over all processes."""
+        """Make one optimizer step over micro-batches; returns the mean loss over all processes."""
         seeds = np.random.SeedSequence([self.settings.seed, self.progress.step, self.processes.rank])
         torch.manual_seed(int(seeds.generate_state(1)[0]))  # dropout
         self.network.train()
         self.optimizer.zero_grad(set_to_none=True)
-        self._set_rate()
-        total = 0.0
+        step, total = self.progress.step, self.total_steps
+        self.schedule.set_progress(step / total, warm_up=(step + 1) / max(1.0, WARM_UP * total))
+        loss_sum = 0.0
         for images, label, share, last in self._micro_batches(batch):
             if self.processes.many:
                 self.network.set_requires_gradient_sync(last)  # type: ignore[operator]
             loss = self._loss(images, label) * share
             loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        total = self.processes.mean(total)
-        if not math.isfinite(total):
-            raise DataError(self._blame(batch, total))
+            loss_sum += float(loss.detach())
+        mean_loss = self.processes.mean(loss_sum)
+        if not math.isfinite(mean_loss):
+            raise DataError(self._describe_failure(batch, mean_loss))
         if self.settings.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_grad_norm)
         self.optimizer.step()
-        return total
+        return mean_loss
 
     def _loss(self, images: dict[str, Tensor], label: Tensor) -> Tensor:
-        # Under FSDP the sharding policy casts; alone, autocast does.
+        # Under FSDP the mixed-precision policy casts; in a single process, autocast does.
         low = self.settings.precision == "bf16" and not self.processes.many
         with torch.autocast(self.network.encoder.conv1.weight.device.type, torch.bfloat16, enabled=low):
             logits = self.network(images)
@@ -165,18 +184,8 @@ class Fit:
             label = batch.label[part]
             yield images, label, len(label) / count, start + size >= count
 
-    def _set_rate(self) -> None:
-        """Warm up over the first 5 % of the steps, then fall to a tenth along a cosine."""
-        rate = self.settings.lr
-        if self.settings.schedule == "cosine":
-            done = self.progress.step / self.total_steps
-            fall = 0.1 + 0.45 * (1 + math.cos(math.pi * done))
-            rate *= min(fall, (self.progress.step + 1) / max(1.0, 0.05 * self.total_steps))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-
-    def _check(self) -> bool:
-        """Validate; true if the monitored figure is the best so far."""
+    def _improved(self) -> bool:
+        """Validate; returns whether the monitored metric is the best so far."""
         progress, monitor = self.progress, self.settings.monitor
         weights = self.weights()
         figures = self.processes.from_leader(self._validate(weights) if self.processes.leads else None)
@@ -192,7 +201,7 @@ class Fit:
                 progress.stopped = f"{monitor} did not improve in {progress.stale} validations"
         return better
 
-    def _blame(self, batch: FrameBatch, loss: float) -> str:
+    def _describe_failure(self, batch: FrameBatch, loss: float) -> str:
         table = self.loader.table
         names = [f"{table.episodes[table.episode[k]].path.name} frame {table.time[k]}" for k in batch.rows[:5]]
         return (
@@ -204,12 +213,12 @@ class Fit:
 def validation_logits(
     score: Callable[[dict[str, Tensor]], Tensor], table: FrameTable, cameras: tuple[str, ...]
 ) -> Floats:
-    """The logit of every frame of the table, in order."""
-    return np.concatenate([score(batch.images).cpu().numpy() for batch in in_order(table, cameras, 256)])
+    """Compute the logit of every frame of the table, in order."""
+    return np.concatenate([score(batch.images).cpu().numpy() for batch in batches_in_order(table, cameras, 256)])
 
 
 def validation_figures(logits: Floats, table: FrameTable) -> dict[str, float]:
-    """The figures that can be monitored, at the natural balance of the classes."""
+    """Compute the metrics that can be monitored, without rebalancing the classes."""
     label = torch.from_numpy(table.label)
     loss = success_loss(torch.from_numpy(logits), label)
     return {"val_loss": float(loss), "val_accuracy": float(((logits > 0) == table.label).mean())}

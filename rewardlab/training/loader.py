@@ -1,30 +1,56 @@
-"""Batches of frames from disk, read ahead by a thread. Memory holds a few batches, whatever the size of the data."""
+"""Reads batches of frames from disk; memory holds one batch at a time."""
 
-import queue
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from rewardlab.data.frames import FrameTable, Ints
 from rewardlab.errors import DataError
 
-READ_AHEAD = 3  # batches
-
 
 @dataclass(frozen=True)
 class FrameBatch:
-    """Pictures by camera, uint8 [B, H, W, 3]; labels, float32 [B]; and which rows of the table these are."""
+    """Images by camera, uint8 [B, H, W, 3]; labels, float32 [B]; and their rows of the frame table."""
 
     images: dict[str, torch.Tensor]
     label: torch.Tensor
     rows: Ints
 
 
+class StoredFrames(Dataset[FrameBatch]):
+    """Reads rows of a frame table as one batch."""
+
+    def __init__(self, table: FrameTable, cameras: Sequence[str]) -> None:
+        self.table = table
+        self.cameras = tuple(cameras)
+
+    def __getitem__(self, rows: Ints) -> FrameBatch:
+        images = {camera: self._pictures(camera, rows) for camera in self.cameras}
+        return FrameBatch(images, torch.from_numpy(self.table.label[rows].astype(np.float32)), rows)
+
+    def _pictures(self, camera: str, rows: Ints) -> torch.Tensor:
+        episodes = [self.table.episodes[number] for number in self.table.episode[rows]]
+        frames = [e.frame(camera, int(time)) for e, time in zip(episodes, self.table.time[rows], strict=True)]
+        for episode, frame in zip(episodes, frames, strict=True):
+            if frame.shape != frames[0].shape:
+                raise DataError(
+                    f"{camera} is {frames[0].shape} in {episodes[0].path} and {frame.shape} in {episode.path}"
+                )
+        return torch.from_numpy(np.stack(frames))
+
+    def batches(self, rows: Sequence[Ints]) -> Iterator[FrameBatch]:
+        """Yield one batch for each list of rows, in this order."""
+        # Without worker processes: reading a batch takes 1-3 % of a training step (4-10 ms of 150-1000), and neither a
+        # thread that reads ahead nor 1 or 2 workers were faster in the networks of benchmarks/training_speed.py.
+        # With its own generator, the loader draws nothing from the global one.
+        return iter(DataLoader(self, sampler=rows, batch_size=None, generator=torch.Generator()))
+
+
 class FrameLoader:
-    """Training batches: a new order every epoch, both classes equally often if `balanced`.
+    """Yields training batches: reshuffled every epoch, both classes equally often if `balanced`.
 
     The order depends on the seed and the epoch alone, so that a resumed run and one on several processes see the same
     global batches; process `rank` of `world_size` reads its share of each.
@@ -42,7 +68,7 @@ class FrameLoader:
         world_size: int = 1,
     ) -> None:
         self.table = table
-        self.cameras = tuple(cameras)
+        self.frames = StoredFrames(table, cameras)
         self.global_batch_size = global_batch_size
         self.balanced = balanced
         self.seed = seed
@@ -50,16 +76,15 @@ class FrameLoader:
         self._share = slice(rank * share, (rank + 1) * share)
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Number of batches in an epoch."""
         return -(-len(self.table) // self.global_batch_size)
 
     def epoch(self, number: int) -> Iterator[FrameBatch]:
         order = self._order(np.random.default_rng([self.seed, number]))
-        batches = [rows[self._share] for rows in order.reshape(len(self), self.global_batch_size)]
-        return read_ahead(self.table, self.cameras, batches)
+        return self.frames.batches([rows[self._share] for rows in order.reshape(len(self), self.global_batch_size)])
 
     def _order(self, rng: np.random.Generator) -> Ints:
-        """A whole number of batches of rows; what is missing in the last one is taken from the front."""
+        """Return a whole number of batches of rows; the last batch is filled up with rows from the front."""
         wanted = len(self) * self.global_batch_size
         if not self.balanced:
             return np.resize(rng.permutation(len(self.table)), wanted)
@@ -70,58 +95,13 @@ class FrameLoader:
 
 
 def _repeated(rng: np.random.Generator, rows: Ints, wanted: int) -> Ints:
-    """`wanted` of the rows; none is taken again before all were taken."""
+    """Draw `wanted` rows; no row is repeated before all have been drawn."""
     rounds = -(-wanted // len(rows))
     return np.concatenate([rng.permutation(rows) for _ in range(rounds)])[:wanted]
 
 
-def in_order(table: FrameTable, cameras: Sequence[str], batch_size: int) -> Iterator[FrameBatch]:
-    """Every row once, in order: for validation."""
+def batches_in_order(table: FrameTable, cameras: Sequence[str], batch_size: int) -> Iterator[FrameBatch]:
+    """Yield every row once, in order: for validation."""
     starts = range(0, len(table), batch_size)
-    return read_ahead(table, cameras, [np.arange(s, min(s + batch_size, len(table))) for s in starts])
-
-
-def read_ahead(table: FrameTable, cameras: Sequence[str], batches: Sequence[Ints]) -> Iterator[FrameBatch]:
-    """Read the batches of rows in a thread, a few ahead of whoever uses them."""
-    ready: queue.Queue[FrameBatch | BaseException | None] = queue.Queue(READ_AHEAD)
-    stop = threading.Event()
-
-    def put(item: FrameBatch | BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def read() -> None:
-        try:
-            for rows in batches:
-                if stop.is_set():
-                    return
-                put(read_batch(table, cameras, rows))
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=read, name="frame-reader", daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        thread.join()
-
-
-def read_batch(table: FrameTable, cameras: Sequence[str], rows: Ints) -> FrameBatch:
-    images = {}
-    for camera in cameras:
-        frames = [table.episodes[table.episode[k]].frame(camera, int(table.time[k])) for k in rows]
-        odd = next((i for i, frame in enumerate(frames) if frame.shape != frames[0].shape), None)
-        if odd is not None:
-            first, other = table.episodes[table.episode[rows[0]]].path, table.episodes[table.episode[rows[odd]]].path
-            raise DataError(f"{camera} is {frames[0].shape} in {first} and {frames[odd].shape} in {other}")
-        images[camera] = torch.from_numpy(np.stack(frames))
-    return FrameBatch(images, torch.from_numpy(table.label[rows].astype(np.float32)), rows)
+    rows = [np.arange(start, min(start + batch_size, len(table))) for start in starts]
+    return StoredFrames(table, cameras).batches(rows)

@@ -1,6 +1,6 @@
-"""One process or many: who takes part in a training run, and how a plain network is spread over them.
+"""Training on one process or on several.
 
-Parallelism is applied from outside (FSDP2's `fully_shard`); no network knows about it.
+Parallelism is applied from outside (FSDP2's `fully_shard`); networks contain nothing of it.
 """
 
 import os
@@ -26,14 +26,14 @@ FULL_ON_CPU = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among `size`. Alone, every method is a plain local operation."""
+    """Process `rank` of `size`. In a single process every method is a plain local operation."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def leads(self) -> bool:
-        """Only the leader writes files and shows progress."""
+        """Whether this is the process that writes files and shows progress."""
         return self.rank == 0
 
     @property
@@ -41,7 +41,7 @@ class Processes:
         return self.size > 1
 
     def shard(self, network: nn.Module, precision: str) -> None:
-        """Spread the parameters over the processes, in place."""
+        """Shard the parameters over the processes, in place."""
         if not self.many:
             return
         low = torch.bfloat16 if precision == "bf16" else None
@@ -56,10 +56,10 @@ class Processes:
         return float(total) / self.size
 
     def weights(self, network: nn.Module) -> dict[str, Tensor]:
-        """The whole state of a network, on the CPU; on the other processes it is empty."""
+        """Return the whole state of a network on the CPU; empty on all processes but the leader."""
         if not self.many:
             return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
-        # Running statistics are not sharded: each process has seen its own share of every batch.
+        # Running statistics are not sharded: each process computed its own, from its share of every batch.
         for buffer in network.buffers():
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
@@ -67,7 +67,7 @@ class Processes:
         return get_model_state_dict(network, options=FULL_ON_CPU)  # type: ignore[return-value]
 
     def optimizer_state(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Under the names of parameters, so that a run may be resumed on another number of processes."""
+        """Return the optimizer state by parameter name, so that a run can resume on another number of processes."""
         return get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
 
     def restore_weights(self, network: nn.Module, weights: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Processes:
         set_optimizer_state_dict(network, optimizer, whole, options=StateDictOptions(full_state_dict=True))
 
     def from_leader(self, value: Any) -> Any:
-        """The leader's value, on every process."""
+        """Return the leader's value on every process."""
         if not self.many:
             return value
         box = [value]
@@ -92,7 +92,7 @@ class Processes:
 
 @contextmanager
 def joined(store: Any = None, rank: int = -1, size: int = -1) -> Iterator[Processes]:
-    """Take part in the run of `torchrun`, or of `size` workers with a common `store`; else train alone."""
+    """Join the process group of `torchrun`, or of `size` workers that share `store`; otherwise use one process."""
     if store is None and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return

@@ -1,33 +1,32 @@
-"""A whole training run of a success classifier: frames, network, fit, figures of trust, files."""
+"""A complete training run of a success classifier: data, training, calibration, checkpoint and report."""
 
 import dataclasses
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
 from rewardlab.models.precision import compute_dtype
+from rewardlab.models.weights import check_weights
+from rewardlab.reports.classifier_report import write_report
+from rewardlab.reports.model_card import model_card
+from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
+from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
+from rewardlab.run_state import load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.model_card import model_card
-from rewardlab.training.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.training.processes import Processes
-from rewardlab.training.report import write_report
-from rewardlab.training.resume import restore_run, save_run
-from rewardlab.training.trust import TrustFigures, assess
 
 
 def train_reward_model(
@@ -54,7 +53,7 @@ def train_reward_model(
     fit, validated = _prepare(cfg, _model(cfg, train), train, validation, processes)
     try:
         _train(cfg, fit, validated, checkpoints, quiet, out, on_best)
-    finally:  # also after a loss that is no number, or Ctrl-C: the best model so far gets its threshold and figures
+    finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
         if processes.leads and fit.progress.best is not None:
             _conclude(cfg, fit, validation, best, out, quiet)
     return best
@@ -68,7 +67,7 @@ def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[Fra
 
 
 def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
-    """Frames are read one by one, which only the default format can do; anything else is converted once."""
+    """Convert episodes to the default format, once: only there can single frames be read."""
     if all(episode.format.name == "safetensors" for episode in episodes):
         return episodes
     cache = out / "episodes"
@@ -80,15 +79,14 @@ def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, pro
 
 def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     torch.manual_seed(cfg.seed)
-    wanted = cfg.reward.models[0]
-    if wanted.model_type is None:
-        wanted = dataclasses.replace(wanted, model_type="resnet_reward")
-    first = train.episodes[0].facts
-    if wanted.image_keys is None:
-        wanted = dataclasses.replace(wanted, image_keys=tuple(first.cameras))
-    if wanted.image_size is None:
-        height, width = first.cameras[wanted.image_keys[0]]  # type: ignore[index]
-        wanted = dataclasses.replace(wanted, image_size=(3, height, width))
+    wanted, stored = cfg.reward.models[0], train.episodes[0].facts.cameras
+    cameras = tuple(stored) if wanted.image_keys is None else wanted.image_keys
+    wanted = dataclasses.replace(
+        wanted,
+        model_type=wanted.model_type or "resnet_reward",
+        image_keys=cameras,
+        image_size=wanted.image_size or (3, *stored[cameras[0]]),
+    )
     model = create_reward_model(wanted)
     if not isinstance(model, SuccessClassifier):
         raise ConfigError(f"reward.model.model_type: '{wanted.model_type}' is not trained on labelled frames")
@@ -102,7 +100,7 @@ def _prepare(
     validation: FrameTable,
     processes: Processes,
 ) -> tuple[Fit, SuccessClassifier]:
-    """The fit, and a copy of the model that is not spread over processes, with the weights last validated."""
+    """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
     validated = create_reward_model({"model_type": model.model_type, **_architecture(model)})
     assert isinstance(validated, SuccessClassifier)
 
@@ -112,10 +110,21 @@ def _prepare(
 
     fit = Fit(model.network, train, _settings(cfg), validate, processes)
     if cfg.runner.resume_dir is not None:
-        restore_run(Path(cfg.runner.resume_dir), fit)
+        _resume(Path(cfg.runner.resume_dir), fit)
     if cfg.data.debug_save_dir is not None and processes.leads:
         save_training_frames(Path(cfg.data.debug_save_dir), fit)
     return fit, validated
+
+
+def _resume(checkpoint: Path, fit: Fit) -> None:
+    state, _ = load_state(checkpoint)
+    if "network" not in state:
+        raise DataError(
+            f"runner.resume_dir: {checkpoint} is not a run that trains a classifier; expected the directory "
+            "checkpoints/last of one"
+        )
+    check_weights(fit.network.state_dict(), state["network"], checkpoint)
+    fit.load_state_dict(state)
 
 
 def _train(
@@ -127,18 +136,29 @@ def _train(
     out: Path,
     on_best: Callable[[Fit], None],
 ) -> None:
-    with _watching(fit, console, out) as on_step:
-        for better in fit.epochs(on_step):
-            if better and fit.processes.leads:
+    leads, progress = fit.processes.leads, fit.progress
+    with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
+
+        def log_step(loss: float) -> None:
+            best = "-" if progress.best is None else f"{progress.best:.4f}"
+            frames = f"{log.speed * fit.settings.global_batch_size:,.0f}"
+            log.plot(progress.step, {"train/loss": loss})
+            log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
+
+        for better in fit.epochs(log_step):
+            log.plot(progress.step, progress.latest("valid/"))
+            if better and leads:
                 validated.save(checkpoints / "best_model")
             if better:
                 on_best(fit)
-            if fit.progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
-                save_run(checkpoints / "last", fit, validated.describe())
+            if progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
+                state = fit.state_dict()
+                if leads:
+                    save_state(checkpoints / "last", state, validated.describe())
 
 
 def _architecture(model: SuccessClassifier) -> dict[str, Any]:
-    """The same network, whose weights will be loaded, so none need be read from elsewhere."""
+    """Settings of the same network without pretrained weights: its weights will be loaded anyway."""
     settings = model.settings()
     if "pretrained_encoder_path" in settings:
         settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
@@ -167,40 +187,8 @@ def _settings(cfg: ExperimentConfig) -> FitSettings:
     )
 
 
-@contextmanager
-def _watching(fit: Fit, console: Console, out: Path) -> Iterator[Any]:
-    """A progress bar with throughput, and TensorBoard scalars."""
-    columns = [
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  best {task.fields[best]}  {task.fields[rate]} frames/s"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ]
-    writer = SummaryWriter(out) if fit.processes.leads else None
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=fit.total_steps, completed=fit.progress.step, loss=0.0, best="-", rate="-")
-
-        def on_step(loss: float) -> None:
-            speed = progress.tasks[bar].speed
-            rate = "-" if speed is None else f"{speed * fit.settings.global_batch_size:,.0f}"
-            best = "-" if fit.progress.best is None else f"{fit.progress.best:.4f}"
-            progress.update(bar, completed=fit.progress.step, loss=loss, best=best, rate=rate)
-            if writer is not None:
-                for name, curve in fit.progress.curves.items():
-                    if curve[-1][0] == fit.progress.step:
-                        writer.add_scalar(name, curve[-1][1], fit.progress.step)
-
-        try:
-            yield on_step
-        finally:
-            if writer is not None:
-                writer.close()
-
-
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
-    """Choose temperature and threshold, measure, and store all of it with the best weights."""
+    """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
     model = load_success_classifier(best)
     names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in validation.episodes)
     logits = validation_logits(model.logits, validation, model.image_keys)

@@ -22,10 +22,10 @@ from rewardlab.envs.tabletop.tasks import PickCube
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines import train_policy
 from rewardlab.pipelines.evaluate import evaluate
+from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import BinaryRewardClassifier, load_reward_model
 from rewardlab.rl import SAC
-from rewardlab.training.run_log import RunLog
-from rewardlab.training.run_state import load_state
+from rewardlab.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
 from rewardlab.workers.rollout import Lanes, Rollout
 

@@ -9,6 +9,7 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.data import read_episodes
 from rewardlab.rewards import load_reward_model
+from rewardlab.run_state import load_state, save_state
 
 SMALL = [
     "reward.model.width=8",
@@ -72,7 +73,21 @@ def test_a_run_is_not_overwritten_and_can_be_continued(
     assert (run / "checkpoints" / "best_model" / "model.safetensors").read_bytes() == before
     last = run / "checkpoints" / "last"
     assert train(episodes, run, f"runner.resume_dir={last}", "runner.max_epochs=3") == 0
-    assert json.loads((last / "config.json").read_text())["progress"]["epoch"] == 3
+    assert load_state(last)[0]["progress"]["epoch"] == 3
+
+
+def test_only_a_run_that_trains_a_classifier_can_be_resumed(
+    episodes: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = save_state(tmp_path / "global_step_1", {"actor": {}, "iteration": 1}, {"algorithm": "ppo"})
+    assert train(episodes, tmp_path / "run", f"runner.resume_dir={policy}") == 2
+    assert "is not a run that trains a classifier; expected the directory checkpoints/last" in capsys.readouterr().err
+    best = run / "checkpoints" / "best_model"
+    assert train(episodes, tmp_path / "run", f"runner.resume_dir={best}") == 2
+    assert "is not a training run that can be resumed" in capsys.readouterr().err
+    last = run / "checkpoints" / "last"
+    assert train(episodes, tmp_path / "run", f"runner.resume_dir={last}", "reward.model.width=16") == 2
+    assert "weights do not fit the network" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("format", ["pickle", "npy"])

@@ -20,7 +20,7 @@ from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BaseRewardModel, load_reward_model, register_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
 from rewardlab.rewards.trainer import RewardTrainer
-from rewardlab.training.run_state import load_state
+from rewardlab.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
 from rewardlab.workers.env import EnvWorker
 from rewardlab.workers.ray_actor import RayWorker

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from rewardlab.config.schema import AuditConfig, RewardConfig
 from rewardlab.errors import DataError
+from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.rewards import Alarm, Audit
-from rewardlab.rewards.score_histogram import ScoreHistogram
 
 WINDOW = 10
 

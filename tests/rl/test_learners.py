@@ -9,9 +9,7 @@ from rl_toys import DISCRETE, OPTIM, Case, make_dqn, make_ppo, make_sac, random_
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rewardlab.config.schema import OptimConfig
 from rewardlab.errors import DataError
-from rewardlab.rl.learner import scheduled_rate
 
 
 def tensors(state: Any, prefix: str = "") -> dict[str, Any]:
@@ -113,16 +111,11 @@ def test_figures_are_finite_numbers(case: Case) -> None:
     assert all(isinstance(value, float) and abs(value) < 1e6 for value in figures.values())
 
 
-def test_rates_warm_up_and_fall_to_a_tenth_or_stay() -> None:
-    optim = OptimConfig(lr=1.0, schedule="cosine")
-    assert scheduled_rate(optim, 0) == pytest.approx(0.1)
-    assert scheduled_rate(optim, 0.05) == pytest.approx(1.0, abs=0.01)
-    assert scheduled_rate(optim, 0.5) == pytest.approx(0.55)
-    assert scheduled_rate(optim, 1.0) == pytest.approx(0.1)
-    assert scheduled_rate(OptimConfig(lr=0.3, schedule="constant"), 0.7) == 0.3
+def test_rates_follow_the_progress_of_the_run() -> None:
     learner = make_sac()
     learner.set_progress(50, 100)
-    assert learner.critic_optimizer.param_groups[0]["lr"] == pytest.approx(0.55 * OPTIM.lr)
+    for optimizer in (learner.actor_optimizer, learner.critic_optimizer, learner.alpha_optimizer):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.55 * OPTIM.lr)
 
 
 def test_ppo_measures_observations_only_after_its_epochs() -> None:

@@ -13,10 +13,11 @@ from rewardlab.data import Episode, EpisodeWriter, read_episodes
 from rewardlab.data.frames import FrameTable, tabulate
 from rewardlab.errors import DataError
 from rewardlab.rewards import ResNetRewardModel
+from rewardlab.rewards.checkpoint import write_checkpoint
+from rewardlab.run_state import load_state, save_state
 from rewardlab.training.augment import augment
 from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
-from rewardlab.training.loader import FrameLoader, in_order
-from rewardlab.training.resume import restore_run, save_run
+from rewardlab.training.loader import FrameLoader, batches_in_order
 
 SIDE = 32
 
@@ -77,7 +78,7 @@ def test_two_processes_share_each_global_batch(table: FrameTable) -> None:
 
 
 def test_validation_reads_every_frame_once_in_order(table: FrameTable) -> None:
-    batches = list(in_order(table, ["base_camera"], 7))
+    batches = list(batches_in_order(table, ["base_camera"], 7))
     assert np.concatenate([batch.rows for batch in batches]).tolist() == list(range(len(table)))
 
 
@@ -88,7 +89,7 @@ def test_a_damaged_file_stops_the_reader_with_its_name(tmp_path: Path) -> None:
     broken = tabulate(read_episodes(tmp_path))
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=path.name):
-        list(in_order(broken, ["base_camera"], 4))
+        list(batches_in_order(broken, ["base_camera"], 4))
 
 
 def test_augmentation_moves_pixels_and_keeps_the_range() -> None:
@@ -106,16 +107,53 @@ def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(table: FrameTabl
     list(unbroken.epochs())
     model, first = make_fit(table)
     for _ in first.epochs():
-        save_run(tmp_path / "last", first, model.describe())
+        save_state(tmp_path / "last", first.state_dict(), model.describe())
         if first.progress.epoch == 2:
             break  # killed here
     _, second = make_fit(table)
-    restore_run(tmp_path / "last", second)
+    second.load_state_dict(load_state(tmp_path / "last")[0])
     assert second.progress.epoch == 2
     list(second.epochs())
     for name, tensor in unbroken.weights().items():
         assert torch.equal(tensor, second.weights()[name]), name
     assert second.progress == unbroken.progress
+
+
+def test_a_run_saved_by_version_0_1_0_resumes_to_the_same_weights(table: FrameTable, tmp_path: Path) -> None:
+    _, unbroken = make_fit(table)
+    model, first = make_fit(table)
+    for _ in first.epochs():
+        if first.progress.epoch == 2:
+            break
+    state = first.state_dict()
+    # The form of that version: the kind of state is in the name of a tensor, the progress beside the description.
+    tensors = {f"network.{name}": tensor for name, tensor in state["network"].items()}
+    for parameter, values in state["optimizer"].items():
+        tensors |= {f"optimizer.{parameter}/{name}": value for name, value in values.items()}
+    write_checkpoint(tmp_path / "last", {**model.describe(), "progress": state["progress"]}, tensors)
+    _, second = make_fit(table)
+    found, facts = load_state(tmp_path / "last")
+    assert facts["model_type"] == model.model_type
+    second.load_state_dict(found)
+    list(second.epochs())
+    list(unbroken.epochs())
+    assert all(torch.equal(tensor, second.weights()[name]) for name, tensor in unbroken.weights().items())
+    assert second.progress == unbroken.progress
+
+
+def test_reading_batches_leaves_the_global_random_state_alone(table: FrameTable) -> None:
+    before = torch.get_rng_state()
+    list(FrameLoader(table, ["base_camera"], global_batch_size=20, balanced=True, seed=0).epoch(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
+    writer = EpisodeWriter(tmp_path)
+    for side in (8, 9):
+        frames = {"observation.images.base_camera": np.zeros((2, side, side, 3), np.uint8), "success": np.ones(2, bool)}
+        writer.write(Episode.from_columns(frames))
+    with pytest.raises(DataError, match=r"base_camera is \(8, 8, 3\) in .*000000.* and \(9, 9, 3\) in .*000001"):
+        list(batches_in_order(tabulate(read_episodes(tmp_path)), ["base_camera"], 4))
 
 
 def test_micro_batches_give_the_gradient_of_the_whole_batch(table: FrameTable) -> None:

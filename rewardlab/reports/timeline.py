@@ -1,39 +1,37 @@
-"""A picture of one episode over time: a film strip, and under it what the classifier said of every frame."""
+"""Draws one episode over time: a film strip, and under it the classifier's probability for every frame."""
 
-import io
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from rewardlab.training.metrics import Bools
-from rewardlab.training.plots import BLUE, GREY, INK, LINES, ORANGE
-from rewardlab.training.words import share
+from rewardlab.figures.metrics import Bools
+from rewardlab.figures.words import share
+from rewardlab.reports.plots import BLUE, GREY, INK, LINES, ORANGE, png_bytes, style_axes
 
 Strip = Sequence[tuple[int, npt.NDArray[np.uint8]]]
 
 WIDTH, LEFT, RIGHT, PLOT, GAP, BOTTOM, TITLE = 11.0, 0.75, 0.25, 2.4, 0.25, 0.75, 0.75  # inches
 TALLEST = 1.8  # inches of a film strip
 WRONG = LINES[3]
-MANY = 200  # frames from which marks are small
+MANY = 200  # frames; in longer episodes marks are small
 
 
 def timeline_plot(
     title: str, probability: npt.NDArray[np.float32], label: Bools, threshold: float, strip: Strip
 ) -> bytes:
-    """PNG bytes. Tile k of the strip is the frame in the middle of the k-th part of the time below it."""
+    """Draw the episode as PNG bytes. Tile k of the strip is the middle frame of the k-th part of the time axis."""
     across = WIDTH - LEFT - RIGHT
     height, width = strip[0][1].shape[:2]
     natural = across / len(strip) * height / width
     film = min(natural, TALLEST)
     total = TITLE + film + GAP + PLOT + BOTTOM
     figure = Figure(figsize=(WIDTH, total), dpi=110)
-    FigureCanvasAgg(figure)
     lower = figure.add_axes((LEFT / WIDTH, BOTTOM / total, across / WIDTH, PLOT / total))
     upper = figure.add_axes((LEFT / WIDTH, (BOTTOM + PLOT + GAP) / total, across / WIDTH, film / total), sharex=lower)
     success = probability > threshold
@@ -41,9 +39,7 @@ def timeline_plot(
     _draw_curve(lower, probability, label, threshold)
     figure.text(LEFT / WIDTH, 1 - 0.30 / total, title, fontsize=13, fontweight="bold", color=INK, va="center")
     figure.text(LEFT / WIDTH, 1 - 0.56 / total, _words(success, label), fontsize=10, color="#6a6a6a", va="center")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+    return png_bytes(figure)
 
 
 def _words(success: Bools, label: Bools) -> str:
@@ -54,22 +50,15 @@ def _words(success: Bools, label: Bools) -> str:
 
 
 def _draw_strip(axes: Axes, strip: Strip, success: Bools, length: int, filled: float) -> None:
-    """Each frame in the middle of its part of the time, of which it fills a share."""
+    """Draw each frame in the middle of its part of the time axis; it fills the fraction `filled` of that part."""
     part = length / len(strip)
     for k, (time, frame) in enumerate(strip):
         left, right = (k + 0.5 - filled / 2) * part - 0.5, (k + 0.5 + filled / 2) * part - 0.5
         axes.imshow(frame, extent=(left, right, 0, 1), aspect="auto", interpolation="nearest")
         colour = BLUE if success[time] else ORANGE
         axes.add_patch(Rectangle((left, 0), right - left, 1, fill=False, edgecolor=colour, linewidth=2.5))
-        axes.annotate(
-            str(time),
-            (left, 0),
-            xytext=(4, 4),
-            textcoords="offset points",
-            fontsize=8,
-            color="white",
-            bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
-        )
+        box = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
+        axes.annotate(str(time), (left, 0), (4, 4), textcoords="offset points", fontsize=8, color="white", bbox=box)
     axes.set_ylim(0, 1)
     axes.axis("off")
 
@@ -85,47 +74,26 @@ def _draw_curve(axes: Axes, probability: npt.NDArray[np.float32], label: Bools, 
     wrong = (probability > threshold) != label
     if wrong.any():
         size = 8.0 if len(time) < MANY else 4.0
-        axes.plot(
-            time[wrong],
-            probability[wrong],
-            "X",
-            color=WRONG,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-            markersize=size,
-            label="verdict is wrong",
-            clip_on=False,
-            zorder=3,
-        )
+        edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
+        cross: dict[str, Any] = {"marker": "X", "markersize": size, "linestyle": "none", "color": WRONG, **edge}
+        axes.plot(time[wrong], probability[wrong], label="verdict is wrong", clip_on=False, zorder=3, **cross)
     axes.set_xlim(-0.5, len(time) - 0.5)
     axes.set_ylim(0, 1)
     axes.set_xlabel("frame", color=INK, loc="right", labelpad=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axes.set_ylabel("probability", color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-    axes.tick_params(color=GREY, labelcolor=INK)
-    axes.grid(color="#e8e8e8", linewidth=0.8)
-    axes.set_axisbelow(True)
+    style_axes(axes)
     frames = [
         Rectangle((0, 0), 1, 1, fill=False, edgecolor=colour, linewidth=2.5, label=f"called {verdict}")
         for colour, verdict in ((BLUE, "success"), (ORANGE, "failure"))
     ]
     handles = [*frames, *axes.get_legend_handles_labels()[0]]
     # Below the axes, where no curve can be.
-    axes.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(0, -0.14),
-        ncols=len(handles),
-        frameon=False,
-        borderaxespad=0,
-        fontsize=9,
-        columnspacing=1.4,
-    )
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.14), "borderaxespad": 0}
+    axes.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=9, columnspacing=1.4, **place)
 
 
 def _runs(label: Bools) -> list[tuple[int, int]]:
-    """First and one past the last frame of every stretch of success."""
+    """Return the first and one past the last frame of every stretch of success."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], label, [False]])))
     return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]

@@ -1,4 +1,4 @@
-"""How a classifier's scores were spread over held-out frames, and how far other scores are from that.
+"""The distribution of a classifier's scores on held-out frames, and the distance of other scores from it.
 
 While a policy learns, the share of successes changes, and the spread of all scores with it: that is no drift. So scores
 are compared with the mixture of held-out successes and failures that is nearest to them.
@@ -18,14 +18,14 @@ Counts = npt.NDArray[np.int64]
 
 
 def count_scores(probability: npt.NDArray[Any]) -> Counts:
-    """Frames in each of 20 bins of equal width over [0, 1]."""
+    """Count frames in each of 20 bins of equal width over [0, 1]."""
     place = np.minimum((np.asarray(probability, dtype=np.float64) * BINS).astype(np.int64), BINS - 1)
     return np.bincount(place, minlength=BINS)
 
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """Held-out frames by score and truth, at the stored temperature."""
+    """Histogram of held-out scores for success and failure frames, at the stored temperature."""
 
     success: tuple[int, ...]
     failure: tuple[int, ...]
@@ -41,7 +41,7 @@ class ScoreHistogram:
 
     @classmethod
     def from_metrics(cls, metrics: Mapping[str, Any]) -> Self | None:
-        """What a checkpoint's figures say; None in those of older checkpoints, or of other programs."""
+        """Read it from the metrics of a checkpoint; None for older checkpoints and those of other programs."""
         found = metrics.get("score_histogram")
         if found is None:
             return None

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from rewardlab.errors import DataError
-from rewardlab.training.metrics import Estimate, FrameScores
-from rewardlab.training.model_card import model_card
-from rewardlab.training.report import worst_rows, write_report
-from rewardlab.training.trust import TrustFigures, assess
-from rewardlab.training.words import shown
+from rewardlab.figures.metrics import Estimate, FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
+from rewardlab.figures.words import shown
+from rewardlab.reports.classifier_report import worst_rows, write_report
+from rewardlab.reports.model_card import model_card
 
 VOID = {"meta", "img", "br", "wbr"}
 EVIL = "<script>alert('x')</script>|evil&"
@@ -156,7 +156,6 @@ def test_large_frames_are_shrunk(figures: TrustFigures, tmp_path: Path) -> None:
         images=lambda name, time: noise,
         curves={},
         facts={},
-        gallery=2,
     )
     data = re.findall(r'<figure><img src="data:image/png;base64,([^"]+)"', path.read_text())[0]
     assert Image.open(io.BytesIO(base64.b64decode(data))).size == (256, 192)
@@ -183,7 +182,6 @@ def test_card_says_how_to_load_and_how_far_to_trust(figures: TrustFigures) -> No
         figures=figures,
         facts={"Data": f"a|b\n{EVIL}"},
         plots={"ROC": "roc.png"},
-        report="report.html",
     )
     assert "load_reward_model('runs/pick/checkpoint')" in card
     assert "rewardlab score runs/pick/checkpoint" in card

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from rewardlab.errors import DataError
-from rewardlab.training.calibration import (
+from rewardlab.figures.calibration import (
     choose_threshold,
     fit_temperature,
     log_loss,
     probabilities,
     reliability,
 )
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.trust import TrustFigures, assess, cross_fit, deal_episodes
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess, assign_folds, cross_fit
 
 
 def one_frame_each(label: list[int] | np.ndarray, logit: list[float] | np.ndarray) -> FrameScores:
@@ -161,7 +161,7 @@ class TestThreshold:
 class TestCrossFitting:
     def test_no_episode_judges_itself(self) -> None:
         scores = clustered(np.random.default_rng(0), 23, gap=4.0)
-        part, parts = deal_episodes(scores, 5, seed=0)
+        part, parts = assign_folds(scores, 5, seed=0)
         assert parts == 5
         assert all(len(np.unique(part[scores.episode == number])) == 1 for number in range(23))
         seen: list[set[int]] = []
@@ -177,7 +177,7 @@ class TestCrossFitting:
 
     def test_every_part_has_both_outcomes(self) -> None:
         scores = one_frame_each([1] * 5 + [0] * 45, np.zeros(50))
-        part, _ = deal_episodes(scores, 5, seed=3)
+        part, _ = assign_folds(scores, 5, seed=3)
         assert np.unique(part[scores.label]).tolist() == [0, 1, 2, 3, 4]
         assert np.bincount(part).tolist() == [10] * 5
 

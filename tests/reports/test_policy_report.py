@@ -9,12 +9,13 @@ import pytest
 from PIL import Image
 
 from rewardlab.errors import DataError
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
+from rewardlab.reports import policy_report
+from rewardlab.reports.plots import run_plot
+from rewardlab.reports.policy_report import Comparison, write_policy_report
+from rewardlab.reports.run_log import read_history
 from rewardlab.rewards.audit import Alarm
-from rewardlab.training import policy_report
-from rewardlab.training.metrics import FrameScores
-from rewardlab.training.plots import run_plot
-from rewardlab.training.policy_report import Comparison, read_history, write_policy_report
-from rewardlab.training.trust import TrustFigures, assess
 
 EVIL = "<script>alert('x')</script>"
 
@@ -74,8 +75,8 @@ def test_a_whole_report(tmp_path: Path) -> None:
     assert re.findall(r'<img [^>]*alt="([^"]+)"', html)[:4] == [
         "True success",
         "Reward a step",
-        "False-positive rate on the policy&#x27;s frames",
-        "Precision and recall on the policy&#x27;s frames",
+        "False-positive rate on the policy&#39;s frames",
+        "Precision and recall on the policy&#39;s frames",
     ]
 
 

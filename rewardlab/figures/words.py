@@ -1,12 +1,12 @@
-"""Figures as a person reads them: 'n/a' where the data cannot tell, and no rounding to a perfect 0 or 100 %."""
+"""Formats metrics for people: 'n/a' where undefined, and never rounded to a perfect 0 or 100 %."""
 
-from rewardlab.training.metrics import Estimate
+from rewardlab.figures.metrics import Estimate
 
 UNKNOWN = "n/a"
 
 
 def number(value: float, unit: str) -> str:
-    """A bare number: a share in percent, an area with enough digits to differ from 1, frames."""
+    """Format a number: a share in percent, an area with enough digits to differ from 1, frames."""
     if unit == "frames":
         return f"{value:g}"
     if unit == "area":
@@ -18,12 +18,12 @@ def number(value: float, unit: str) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share with its sign: '0.42 %'."""
+    """Format a share with its sign: '0.42 %'."""
     return UNKNOWN if value is None else f"{number(value, 'share')} %"
 
 
 def shown(estimate: Estimate, unit: str) -> tuple[str, str]:
-    """The figure and its interval; the interval is empty where there is none."""
+    """Format a metric and its interval; the interval is empty where there is none."""
     if estimate.value is None:
         return UNKNOWN, ""
     suffix = {"share": " %", "frames": " frame" if estimate.value == 1 else " frames"}.get(unit, "")

@@ -1,8 +1,8 @@
-"""How far a success classifier can be trusted: what a checkpoint stores beside its weights.
+"""How far a success classifier can be trusted: the metrics that a checkpoint stores beside its weights.
 
 Temperature and threshold are chosen on the held-out episodes, and figures measured on the same episodes would flatter
-both. So the figures are cross-fitted: the held-out episodes are dealt into parts; for each part, temperature and
-threshold are chosen on the *other* parts, and the part is judged with these; the verdicts are pooled. The stored
+both. So the figures are cross-fitted: the held-out episodes are split into folds; for each fold, temperature and
+threshold are chosen on the *other* folds, and the fold is judged with these; the verdicts are pooled. The stored
 temperature and threshold come from all held-out episodes: more data, hence slightly better than the figures say.
 """
 
@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from rewardlab.errors import DataError
-from rewardlab.rewards.score_histogram import ScoreHistogram
-from rewardlab.training.calibration import choose_threshold, fit_temperature, probabilities, reliability
-from rewardlab.training.metrics import (
+from rewardlab.figures.calibration import choose_threshold, fit_temperature, probabilities, reliability
+from rewardlab.figures.metrics import (
     FIGURES,
     Bools,
     Counts,
@@ -26,20 +25,21 @@ from rewardlab.training.metrics import (
     count_frames,
     frame_figures,
 )
-from rewardlab.training.words import shown
+from rewardlab.figures.score_histogram import ScoreHistogram
+from rewardlab.figures.words import shown
 
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class TrustFigures:
-    """What a checkpoint's config.json holds about its own reliability; all figures are from held-out episodes."""
+    """Calibration, threshold and metrics of a classifier, as stored in config.json; all from held-out episodes."""
 
     threshold: float  # the verdict is p > threshold
     temperature: float  # p = sigmoid(logit / temperature)
     target_fpr: float
     fpr_upper_bound: float | None  # 95 %, at the stored threshold
-    folds: int  # parts the figures were cross-fitted over; 0: too few episodes, so the figures flatter
+    folds: int  # of the cross-fitting; 0: too few episodes, so the figures are optimistic
     estimates: dict[str, Estimate]  # keys of metrics.FIGURES
     counts: Counts
     ece_before: float
@@ -49,13 +49,13 @@ class TrustFigures:
 
     @property
     def class_prior(self) -> float:
-        """The share of success among the held-out frames."""
+        """Fraction of success frames among the held-out frames."""
         prior = self.estimates["class_prior"].value
         assert prior is not None  # there is at least one frame
         return prior
 
     def sentence(self) -> str:
-        """What the model does at its threshold, in plain words."""
+        """Summarise the metrics at the stored threshold."""
 
         def say(name: str) -> str:
             return " ".join(filter(None, shown(self.estimates[name], FIGURES[name].unit)))
@@ -82,10 +82,10 @@ class TrustFigures:
 
 
 def assess(scores: FrameScores, target_fpr: float = 0.01, *, folds: int = FOLDS, seed: int = 0) -> TrustFigures:
-    """Choose temperature and threshold on all held-out frames, and measure cross-fitted figures."""
+    """Choose temperature and threshold on all held-out frames, and compute cross-fitted metrics."""
     temperature = fit_temperature(scores)
     choice = choose_threshold(scores, temperature, target_fpr, seed)
-    part, parts = deal_episodes(scores, folds, seed)
+    part, parts = assign_folds(scores, folds, seed)
     warnings = list(choice.warnings)
     if parts < 2:
         warnings.append(
@@ -97,8 +97,8 @@ def assess(scores: FrameScores, target_fpr: float = 0.01, *, folds: int = FOLDS,
     else:
 
         def fit(others: FrameScores) -> tuple[float, float]:
-            warmth = fit_temperature(others)
-            return warmth, choose_threshold(others, warmth, target_fpr, seed).threshold
+            own = fit_temperature(others)
+            return own, choose_threshold(others, own, target_fpr, seed).threshold
 
         probability, verdict = cross_fit(scores, part, fit)
     return TrustFigures(
@@ -116,8 +116,8 @@ def assess(scores: FrameScores, target_fpr: float = 0.01, *, folds: int = FOLDS,
     )
 
 
-def deal_episodes(scores: FrameScores, folds: int, seed: int) -> tuple[Ints, int]:
-    """The part each frame belongs to, and the number of parts; whole episodes, outcomes spread evenly."""
+def assign_folds(scores: FrameScores, folds: int, seed: int) -> tuple[Ints, int]:
+    """Assign each frame to a fold; returns the folds and their number. Whole episodes, stratified by outcome."""
     successful = np.unique(scores.episode[scores.label])
     failing = np.unique(scores.episode[~scores.label])
     parts = min(folds, len(successful), len(failing))
@@ -134,7 +134,7 @@ def deal_episodes(scores: FrameScores, folds: int, seed: int) -> tuple[Ints, int
 def cross_fit(
     scores: FrameScores, part: Ints, fit: Callable[[FrameScores], tuple[float, float]]
 ) -> tuple[Floats, Bools]:
-    """Probability and verdict of each frame, by the temperature and threshold that `fit` gives for the other parts."""
+    """Compute probability and verdict of each frame with the temperature and threshold fitted on the other folds."""
     probability = np.empty(len(scores))
     verdict = np.empty(len(scores), dtype=np.bool_)
     for mine in (part == number for number in np.unique(part)):

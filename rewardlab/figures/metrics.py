@@ -1,11 +1,11 @@
-"""Figures of a success classifier on held-out frames, each with a 95 % interval.
+"""Metrics of a success classifier on held-out frames, each with a 95 % interval.
 
-Frames of one episode are alike, so intervals come from resampling whole episodes. Every figure is a function of how
-often each episode is drawn: once for the figure itself, at random for its interval.
+Frames of one episode are correlated, so intervals come from a bootstrap over whole episodes. Every metric is a function
+of how often each episode is drawn: once for the metric itself, at random for its interval.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, eq=False)
 class FrameScores:
-    """What a classifier said about held-out frames: one row per frame, in any order."""
+    """Logits and labels of held-out frames: one row per frame, in any order."""
 
     episode: Ints  # index into episode_names
     time: Ints
@@ -69,7 +69,7 @@ class FrameScores:
         return len(self.episode)
 
     def rows(self, chosen: Bools) -> "FrameScores":
-        """The rows for which `chosen` is true, under the same episode names."""
+        """Select the rows for which `chosen` is true; episode names stay."""
         return FrameScores(
             self.episode[chosen], self.time[chosen], self.label[chosen], self.logit[chosen], self.episode_names
         )
@@ -91,19 +91,16 @@ def _labels(values: Any) -> Bools:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95 % interval; None where the data cannot tell."""
+    """A metric and its 95 % interval; None where the data does not define it."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
 
-    def to_json(self) -> dict[str, float | None]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Meaning:
-    """How a figure is shown to a person."""
+    """Title, explanation and unit of a metric."""
 
     title: str
     words: str
@@ -132,7 +129,7 @@ FIGURES: Mapping[str, Meaning] = {
 
 @dataclass(frozen=True)
 class Counts:
-    """Frames by verdict and truth, and the episodes they are from."""
+    """Confusion matrix of frames, and the number of episodes they come from."""
 
     true_positive: int
     false_positive: int
@@ -143,7 +140,7 @@ class Counts:
 
 
 def count_frames(scores: FrameScores, verdict: Bools) -> Counts:
-    """The confusion table, and how many episodes are behind it."""
+    """Count frames by verdict and label, and their episodes."""
     label = scores.label
     return Counts(
         true_positive=int((label & verdict).sum()),
@@ -156,7 +153,7 @@ def count_frames(scores: FrameScores, verdict: Bools) -> Counts:
 
 
 def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[str, Estimate]:
-    """Every figure of FIGURES for verdicts (true: called success), one per row of `scores`.
+    """Compute every metric of FIGURES for verdicts (true: called success), one per row of `scores`.
 
     The areas rank raw logits, which a temperature or a threshold cannot change.
     """
@@ -164,11 +161,10 @@ def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[st
     count = len(names)
     once_1E = np.ones((1, count))
     drawn_BE = draw_episodes(count, RESAMPLES, seed)
-    top, bottom = _ratios(scores, verdict, episode, count)
     figures: dict[str, Estimate] = {}
-    for name in top:
-        value, samples = (_divide(draws @ top[name], draws @ bottom[name]) for draws in (once_1E, drawn_BE))
-        figures[name] = _estimate(value[0], samples, int((bottom[name] > 0).sum()))
+    for name, (top, bottom) in _ratios(scores, verdict, episode, count).items():
+        value, samples = (_divide(draws @ top, draws @ bottom) for draws in (once_1E, drawn_BE))
+        figures[name] = _estimate(value[0], samples, int((bottom > 0).sum()))
     both = int(min(len(np.unique(episode[scores.label])), len(np.unique(episode[~scores.label]))))
     value_12 = _areas(scores, episode, once_1E)
     samples_B2 = _areas(scores, episode, drawn_BE[:AREA_RESAMPLES])
@@ -182,24 +178,24 @@ def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[st
 
 
 def draw_episodes(count: int, resamples: int, seed: int) -> Floats:
-    """How often each of `count` episodes is in each resample, [resamples, count]."""
+    """Draw bootstrap resamples: how often each of `count` episodes is in each, [resamples, count]."""
     draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
     return draws.astype(np.float64)
 
 
 def rule_of_three(episodes: int) -> float:
-    """The largest rate (95 %) at which `episodes` could all have gone well: about 3/n (Hanley & Lippman-Hand 1983)."""
+    """Upper bound (95 %) of a rate after no event in `episodes`: about 3/n (Hanley & Lippman-Hand 1983)."""
     return float(1 - (1 - CONFIDENCE) ** (1 / episodes))
 
 
 def _estimate(value: float, samples: Floats, episodes: int, *, bounded: bool = True) -> Estimate:
     if np.isnan(value):
         return Estimate(None)
-    if episodes < 2:  # resampling one episode gives the same figure each time: no knowledge, not certainty
+    if episodes < 2:  # resampling one episode always gives the same value, which would look like certainty
         return Estimate(float(value))
     tail = (1 - CONFIDENCE) / 2
     low, high = (float(x) for x in np.nanquantile(samples, [tail, 1 - tail]))
-    if bounded and value == 0:  # likewise where nothing happened in any episode, or everywhere
+    if bounded and value == 0:  # likewise for an event that never or always happened
         high = max(high, rule_of_three(episodes))
     if bounded and value == 1:
         low = min(low, 1 - rule_of_three(episodes))
@@ -210,10 +206,8 @@ def _divide(top: Floats, bottom: Floats) -> Floats:
     return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
 
 
-def _ratios(
-    scores: FrameScores, verdict: Bools, episode: Ints, count: int
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Per episode, the two sums whose ratio over all episodes is the figure."""
+def _ratios(scores: FrameScores, verdict: Bools, episode: Ints, count: int) -> dict[str, tuple[Floats, Floats]]:
+    """The two sums of each episode whose ratio over all episodes is the figure."""
     cells = np.bincount(episode * 4 + scores.label * 2 + verdict, minlength=4 * count)
     tn, fp, fn, tp = cells.reshape(count, 4).T.astype(np.float64)
     first_true, first_said = (_first(scores.time, hit, episode, count) for hit in (scores.label, verdict))
@@ -223,7 +217,7 @@ def _ratios(
     last[episode[order]] = order  # the latest row of an episode is written last
     one = np.ones(count)
     missed = happened & np.isnan(_delays(scores, verdict, episode, count))
-    table: dict[str, tuple[Floats, Floats]] = {
+    return {
         "accuracy": (tp + tn, tp + tn + fp + fn),
         "precision": (tp, tp + fp),
         "recall": (tp, tp + fn),
@@ -235,18 +229,17 @@ def _ratios(
         "early_fire": ((first_said < first_true).astype(np.float64), one),
         "never_detected": (missed.astype(np.float64), happened.astype(np.float64)),
     }
-    return {name: pair[0] for name, pair in table.items()}, {name: pair[1] for name, pair in table.items()}
 
 
 def _first(time: Ints, hit: Bools, episode: Ints, count: int) -> Ints:
-    """The first time of a hit in each episode, or NEVER."""
+    """Return the first time of a hit in each episode, or NEVER."""
     first = np.full(count, NEVER)
     np.minimum.at(first, episode[hit], time[hit])
     return first
 
 
 def _delays(scores: FrameScores, verdict: Bools, episode: Ints, count: int) -> Floats:
-    """Frames from the first success to the first verdict at or after it; NaN where either is missing."""
+    """Count frames from the first success to the first verdict at or after it; NaN where either is missing."""
     first_true = _first(scores.time, scores.label, episode, count)
     seen = _first(scores.time, verdict & (scores.time >= first_true[episode]), episode, count)
     found = seen != NEVER
@@ -254,7 +247,7 @@ def _delays(scores: FrameScores, verdict: Bools, episode: Ints, count: int) -> F
 
 
 def _quantile(value_E: Floats, draws_BE: Floats, level: float) -> Floats:
-    """The smallest value that at least a share `level` of the drawn episodes does not exceed."""
+    """Compute the quantile `level` over the drawn episodes of each resample."""
     known = np.flatnonzero(np.isfinite(value_E))
     if len(known) == 0:
         return np.full(len(draws_BE), np.nan)
@@ -266,10 +259,10 @@ def _quantile(value_E: Floats, draws_BE: Floats, level: float) -> Floats:
 
 
 def _areas(scores: FrameScores, episode: Ints, draws_BE: Floats) -> Floats:
-    """ROC-AUC and average precision per draw, [B, 2]: scikit-learn's, which would take seconds for so many draws."""
+    """Compute ROC-AUC and average precision per resample, [B, 2], as scikit-learn does, but for all of them at once."""
     order = np.argsort(-scores.logit, kind="stable")
     logit, label, episode = scores.logit[order], scores.label[order], episode[order]
-    ends = np.append(np.flatnonzero(np.diff(logit)), len(logit) - 1)  # a threshold cannot part equal scores
+    ends = np.append(np.flatnonzero(np.diff(logit)), len(logit) - 1)  # no threshold separates equal scores
     areas = []
     for start in range(0, len(draws_BE), AREA_CHUNK):
         weight_BF = draws_BE[start : start + AREA_CHUNK, episode]
@@ -279,6 +272,6 @@ def _areas(scores: FrameScores, episode: Ints, draws_BE: Floats) -> Floats:
         roc_B = negative_B * positive_B - (step_BU * (fp_BU - np.diff(fp_BU, axis=1, prepend=0) / 2)).sum(axis=1)
         precision_B = (step_BU * tp_BU / np.maximum(tp_BU + fp_BU, 1)).sum(axis=1)
         rank_B = _divide(roc_B, negative_B * positive_B)
-        # Without failures the average precision is 1 whatever the scores, without successes 0: neither says anything.
+        # Without failures the average precision is 1 whatever the scores, without successes 0: neither is informative.
         areas.append(np.stack([rank_B, np.where(np.isnan(rank_B), np.nan, _divide(precision_B, positive_B))], axis=1))
     return np.concatenate(areas)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rewardlab.errors import DataError
-from rewardlab.training.metrics import FIGURES, FrameScores, count_frames, frame_figures
+from rewardlab.figures.metrics import FIGURES, FrameScores, count_frames, frame_figures
 
 
 def make_scores(labels: list[list[int]], logits: list[list[float]]) -> FrameScores:

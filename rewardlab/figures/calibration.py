@@ -1,34 +1,27 @@
-"""From logits to probabilities that mean what they say, and to the threshold that turns them into a verdict.
+"""Calibrated probabilities from logits, and the threshold that turns a probability into a verdict.
 
 The verdict is `p > threshold`, with `p = sigmoid(logit / temperature)`.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rewardlab.errors import DataError
-from rewardlab.training.metrics import (
-    RESAMPLES,
-    Bools,
-    Floats,
-    FrameScores,
-    Ints,
-    draw_episodes,
-    rule_of_three,
-)
-from rewardlab.training.words import share
+from rewardlab.figures.metrics import RESAMPLES, Bools, Floats, FrameScores, Ints, draw_episodes, rule_of_three
+from rewardlab.figures.words import share
 
 TEMPERATURES = (0.05, 20.0)
 BINS = 15
-# p = 0 or 1 is a rounding of float32 far from here, so that a threshold within these limits still tells frames apart.
+# float32 rounds p to 0 or 1 only far outside these limits, so a threshold within them still separates frames.
 THRESHOLDS = (1e-6, 1 - 1e-6)
-QUANTILE = 0.975  # for a one-sided 95 %, since a bootstrap of few episodes falls short of what it says
-ERRING_EPISODES = 5  # with fewer, a bootstrap has seen too few false positives to know how they vary
+QUANTILE = 0.975  # for a one-sided bound of 95 %, since a bootstrap over few episodes covers less than it claims
+ERRING_EPISODES = 5  # with false positives in fewer episodes, a bootstrap underestimates how much the rate varies
 AFFORDABLE = 0.9  # share of the best recall that is kept when a stricter threshold is taken
 USABLE_RECALL = 0.5
-GAP = 0.8  # where in the gap between the last success accepted and the next failure the threshold stands
+GAP = 0.8  # position of the threshold between the next failure below (0) and the last accepted success (1)
 
 
 def probabilities(logit: Floats, temperature: float = 1.0) -> Floats:
@@ -42,7 +35,7 @@ def log_loss(label: Bools, logit: Floats, temperature: float = 1.0) -> float:
 
 
 def fit_temperature(scores: FrameScores) -> float:
-    """The temperature that makes held-out labels most likely (Guo et al. 2017); 1 where one class is missing.
+    """Find the temperature that maximises the likelihood of held-out labels (Guo et al. 2017); 1 if a class is missing.
 
     In the inverse temperature the loss is convex, so that bisecting its slope finds the one minimum. Where all frames
     are on their right side, sharper is always likelier and nothing would stop it; Platt's targets (1999, section 2.2),
@@ -66,7 +59,7 @@ def fit_temperature(scores: FrameScores) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """In each of 15 bins of equal width that holds frames: mean probability, share of success, number of frames."""
+    """Mean probability, success rate and number of frames in each non-empty one of 15 bins of equal width."""
 
     probability: Floats
     success: Floats
@@ -74,12 +67,12 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: how far the two are apart in the mean over frames."""
+        """Expected calibration error: mean distance of the two over frames."""
         return float((np.abs(self.probability - self.success) * self.frames).sum() / self.frames.sum())
 
 
 def reliability(label: Bools, probability: Floats) -> Reliability:
-    """The reliability curve of probabilities."""
+    """Compute the reliability curve of probabilities."""
     place = np.minimum((probability * BINS).astype(np.int64), BINS - 1)
     frames = np.bincount(place, minlength=BINS)
     used = frames > 0
@@ -89,7 +82,7 @@ def reliability(label: Bools, probability: Floats) -> Reliability:
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """A threshold, what it measured on the frames it was chosen on, and what these frames cannot promise."""
+    """A threshold, its rates on the frames it was chosen on, and warnings about what these frames cannot show."""
 
     threshold: float
     fpr: float | None
@@ -101,7 +94,7 @@ class ThresholdChoice:
 def choose_threshold(
     scores: FrameScores, temperature: float = 1.0, target_fpr: float = 0.01, seed: int = 0
 ) -> ThresholdChoice:
-    """The threshold of highest recall whose false-positive rate is at most `target_fpr`.
+    """Choose the threshold of highest recall whose false-positive rate is at most `target_fpr`.
 
     Measured exactly at the target, the rate would exceed it on every second fresh data set. So the first of these that
     costs at most a tenth of the recall is taken: the rate is below the target with 95 % confidence; no false positive
@@ -144,7 +137,7 @@ _NO_FAILURES = (
 
 
 class _Failures:
-    """The held-out failure frames, and how often a cut in the logits lets them pass."""
+    """The held-out failure frames, and the false-positive rate at a cut in their logits."""
 
     def __init__(self, scores: FrameScores, seed: int) -> None:
         self.logit = scores.logit[~scores.label]
@@ -162,20 +155,17 @@ class _Failures:
         return float((self.logit > cut).mean())
 
     def lowest_cut(self, allowed: Callable[[float], bool]) -> float | None:
-        """The lowest failure score that may serve as a cut, for a condition that stays true once it is."""
-        low, high = 0, len(self._cuts)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if allowed(float(self._cuts[middle])) else (middle + 1, high)
-        return float(self._cuts[low]) if low < len(self._cuts) else None
+        """Return the lowest failure score for which `allowed` holds; it must hold for all higher ones, too."""
+        place = bisect_left(self._cuts, True, key=lambda cut: allowed(float(cut)))
+        return float(self._cuts[place]) if place < len(self._cuts) else None
 
     def measured_cut(self, target: float) -> float:
-        """The lowest failure score above which at most a share `target` lies; equal scores pass or fail together."""
+        """Return the lowest failure score with at most a fraction `target` above it; equal scores stay together."""
         allowed = int(target * len(self.logit) + 1e-9)
         return float(np.sort(self.logit)[-1 - allowed])
 
     def upper_bound(self, cut: float) -> float:
-        """Upper bound of the false-positive rate, about 95 %.
+        """Compute an upper bound (about 95 %) of the false-positive rate.
 
         In simulations with strongly alike frames in an episode it held for 92-99 % of the data sets of 120 to 400
         episodes, 89-99 % of 60 and 82-99 % of 30; where so few promise the target at all, it is often by luck.
@@ -230,6 +220,6 @@ def _warnings(failures: _Failures, target: float, fpr: float, recall: float | No
 
 
 def _two_digits(number: float) -> int:
-    """Rounded up to two digits: an extrapolation that should not look exact."""
+    """Round up to two digits: an extrapolation should not look exact."""
     scale = 10 ** max(0, int(np.log10(number)) - 1)
     return int(np.ceil(number / scale) * scale)

@@ -1,0 +1,1 @@
+"""What people look at: the log of a run, HTML reports, model cards, plots."""

@@ -1,0 +1,101 @@
+"""Pages from the templates of this folder. An HTML page is one file, without scripts, that fetches nothing."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+from PIL import Image
+
+from rewardlab.data.atomic import replace_file
+from rewardlab.figures.metrics import FIGURES, Meaning
+from rewardlab.figures.trust import TrustFigures
+from rewardlab.figures.words import share, shown
+
+LARGEST_SIDE = 256  # pixels; larger frames are shrunk to keep the file small
+
+
+class Tile(NamedTuple):
+    """A frame of a gallery: its picture, what it is, the probability of success, and lines of text under it."""
+
+    frame: npt.NDArray[np.uint8]
+    name: str
+    probability: float
+    words: tuple[str, ...]
+
+
+class Gallery(NamedTuple):
+    title: str
+    note: str
+    tiles: list[Tile]
+
+
+def write_page(path: str | Path, template: str, **values: Any) -> Path:
+    """Render the template to one file and return its path."""
+    return replace_file(Path(path), render(template, **values).encode())
+
+
+def render(template: str, **values: Any) -> str:
+    return _TEMPLATES.get_template(template).render(values)
+
+
+def figure_rows(figures: TrustFigures) -> list[tuple[Meaning, str, str]]:
+    """Each figure of trust as a reader sees it: its meaning, value and interval."""
+    return [(meaning, *shown(figures.estimates[name], meaning.unit)) for name, meaning in FIGURES.items()]
+
+
+def _unbroken(words: str) -> Markup:
+    """Keeps numbers and their per cent signs on one line."""
+    return Markup(escape(words).replace(" %", Markup("&nbsp;%")))
+
+
+def _breakable(words: str) -> Markup:
+    """Lets long paths break after a slash."""
+    return Markup(escape(words).replace("/", Markup("/<wbr>")))
+
+
+def _frame_png(frame: npt.NDArray[np.uint8]) -> bytes:
+    picture = Image.fromarray(frame)
+    picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
+
+
+def _data_uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _inline(text: str) -> str:
+    """Text inside a Markdown table or heading: no line breaks, cell borders or HTML."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("rewardlab.reports"),
+    autoescape=select_autoescape(),  # .html only; the model card is Markdown
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {
+    "breakable": _breakable,
+    "data_uri": _data_uri,
+    "duration": _duration,
+    "frame_png": _frame_png,
+    "inline": _inline,
+    "share": share,
+    "unbroken": _unbroken,
+}

@@ -1,0 +1,271 @@
+"""report.html of a policy run: did true success rise, and did the learned reward tell the truth meanwhile?"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from rewardlab.figures.metrics import FIGURES
+from rewardlab.figures.trust import TrustFigures
+from rewardlab.figures.words import number, share, shown
+from rewardlab.reports.page import Gallery, Tile, write_page
+from rewardlab.reports.plots import run_plot
+from rewardlab.rewards.audit import Alarm
+from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_NEGATIVE, FALSE_POSITIVE
+
+Row = Mapping[str, float]
+
+TILES = 12  # in a gallery
+AT_THE_END = 10  # iterations that the last figures of a run are taken over
+MILESTONES = (0.5, 0.9)
+_NAME = re.compile(r"^(\d{6,})_\d+_prob([0-9.]+)\.png$")
+
+
+class Panel(NamedTuple):
+    """A plot: its title, and the columns of the history by the names of their curves."""
+
+    title: str
+    columns: Mapping[str, str]
+    share: bool = False  # from 0 to 100 %
+    limit: tuple[str, float] | None = None  # a dashed line and its name
+
+
+LEARNING = (
+    Panel(
+        "True success",
+        {"evaluation": "eval/success_at_end", "training": "env/success_at_end", "training, ever": "env/success_once"},
+        share=True,
+    ),
+    Panel("Reward a step", {"of the model": "rollout/model_rewards", "the learner sees": "rollout/rewards"}),
+    Panel("Return of an episode, environment's reward", {"evaluation": "eval/return", "training": "env/return"}),
+)
+FALSE_POSITIVES = Panel("False-positive rate on the policy's frames", {"false-positive rate": "audit/fpr"}, share=True)
+AUDIT = (
+    Panel(
+        "Precision and recall on the policy's frames",
+        {"precision": "audit/precision", "recall": "audit/recall"},
+        share=True,
+    ),
+    Panel("Frames of success", {"success": "audit/success", "called success": "audit/claimed"}, share=True),
+)
+DRIFT = Panel("Distance of scores from held-out ones", {"drift": "audit/drift"}, share=True)
+GALLERIES = {
+    FALSE_POSITIVE: ("False positives", "Failure frames called success: what the policy was paid for wrongly."),
+    FALSE_NEGATIVE: ("False negatives", "Success frames called failure: what the policy was not paid for."),
+    CLAIMED: ("Called success", "Drawn at random for review, since nobody knows the truth."),
+}
+
+
+class Comparison(NamedTuple):
+    """True success of two runs with the same seed and the same budget of environment steps."""
+
+    seed: int | str
+    learned: float  # trained on the learned reward
+    true: float  # trained on the environment's own reward
+
+
+def write_policy_report(
+    path: str | Path,
+    *,
+    title: str,
+    history: Sequence[Row],
+    stages: Sequence[tuple[str, float]] = (),
+    alarms: Sequence[Alarm] = (),
+    max_fpr: float | None = None,
+    disputed: Path | None = None,
+    figures: TrustFigures | None = None,
+    comparison: Sequence[Comparison] = (),
+    facts: Mapping[str, str],
+) -> Path:
+    """Write the report and return its path. Whatever the history does not have is left out.
+
+    `history` has the rows of all stages, each stage being its name and its first environment step; `disputed` is the
+    directory of the audit's pictures; `figures` are the classifier's on held-out episodes; `max_fpr` the audit's limit.
+    """
+    limit = None if max_fpr is None else (f"limit, {share(max_fpr)}", max_fpr)
+    truth_known = _has(history, "audit/fpr")
+    audit = (FALSE_POSITIVES._replace(limit=limit), *AUDIT, *(() if truth_known else (DRIFT,)))
+    marks = sorted({steps for alarm in alarms if (steps := _steps_of(alarm, history)) is not None})
+
+    def draw(panels: Iterable[Panel]) -> dict[str, bytes]:
+        """Draw the panels that have at least one curve."""
+        return {
+            panel.title: run_plot(
+                panel.title, curves, shares=panel.share, limit=panel.limit, stages=stages, alarms=marks
+            )
+            for panel in panels
+            if (curves := _curves(panel, history))
+        }
+
+    return write_page(
+        path,
+        "policy_report.html",
+        title=title,
+        outcome=_outcome(history),
+        cautions=[_alarm_words(alarm, history) for alarm in alarms],
+        milestones=_milestones(history),
+        learning=draw(LEARNING),
+        comparison=_with_mean(comparison),
+        truth_known=truth_known,
+        audit=draw(audit),
+        reward_models=draw(_reward_model_panels(history)),
+        figures=figures,
+        audited=_has(history, "audit/claimed"),
+        at_the_end=AT_THE_END,
+        rows=[] if figures is None else _figure_rows(history, figures),
+        galleries=[] if disputed is None else _galleries(disputed),
+        facts=facts,
+        **_timing(history),
+    )
+
+
+def _outcome(history: Sequence[Row]) -> str:
+    if not history:
+        return "The run ended before its first iteration."
+    words = f"After {history[-1]['env_steps']:,.0f} environment steps, "
+    evaluated = _points(history, "eval/success_at_end")
+    if evaluated:
+        return f"{words}{share(evaluated[-1][1])} of the episodes of the last evaluation end in success."
+    trained = _end(history, "env/success_at_end")
+    if trained is not None:
+        return f"{words}{share(trained)} of training episodes end in success (last {AT_THE_END} iterations)."
+    returned = _points(history, "eval/return")
+    if returned:
+        return f"{words}evaluation episodes return {returned[-1][1]:.4g} of the environment's reward."
+    earned = _end(history, "env/return")
+    if earned is None:
+        return f"{words}no episode had ended whose success is known."
+    return f"{words}an episode returns {earned:.4g} of the environment's reward; its success is not known."
+
+
+def _alarm_words(alarm: Alarm, history: Sequence[Row]) -> str:
+    steps = _steps_of(alarm, history)
+    place = "" if steps is None else f" ({steps:,.0f} steps)"
+    return f"Iteration {alarm.iteration}{place}, {alarm.kind.replace('_', ' ')}: {alarm.words}"
+
+
+def _steps_of(alarm: Alarm, history: Sequence[Row]) -> float | None:
+    return next((row["env_steps"] for row in history if row["iteration"] == alarm.iteration), None)
+
+
+def _milestones(history: Sequence[Row]) -> str:
+    kind = "evaluation" if _has(history, "eval/success_at_end") else "training"
+    points = _points(history, "eval/success_at_end" if kind == "evaluation" else "env/success_at_end")
+    first = {level: next((steps for steps, value in points if value >= level), None) for level in MILESTONES}
+    reached = [f"{share(level)} after {steps:,.0f} steps" for level, steps in first.items() if steps is not None]
+    return f"True success in {kind} first reached {', '.join(reached)}." if reached else ""
+
+
+def _reward_model_panels(history: Sequence[Row]) -> list[Panel]:
+    """List the plots of the reward models over transitions: mean reward and loss, by the name of the model."""
+    columns = sorted({name for row in history for name in row if name.startswith("reward_model/")})
+
+    def ending(end: str) -> dict[str, str]:
+        return {c.removeprefix("reward_model/").removesuffix(end): c for c in columns if c.endswith(end)}
+
+    return [Panel("Mean reward a step", ending("_mean")), Panel("Loss", ending("_loss"))]
+
+
+def _curves(panel: Panel, history: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, column in panel.columns.items():
+        points = _points(history, column)
+        if points and points not in curves.values():  # equal where the learner sees the model's reward as it is
+            curves[name] = points
+    return curves
+
+
+def _with_mean(rows: Sequence[Comparison]) -> list[Comparison]:
+    if len(rows) < 2:
+        return list(rows)
+    learned, true = (float(np.mean([row[column] for row in rows])) for column in (1, 2))
+    return [*rows, Comparison("mean", learned, true)]
+
+
+def _figure_rows(history: Sequence[Row], figures: TrustFigures) -> list[tuple[Any, ...]]:
+    """List the main metrics: meaning, value and interval on held-out frames, value on the policy's frames."""
+    rows = []
+    for name in ("fpr", "recall", "precision", "roc_auc"):
+        meaning, now = FIGURES[name], _pooled(history, name)
+        on_policy = number(now, meaning.unit) if meaning.unit == "area" and now is not None else share(now)
+        rows.append((meaning, *shown(figures.estimates[name], meaning.unit), on_policy))
+    return rows
+
+
+def _galleries(directory: Path) -> list[Gallery]:
+    galleries = []
+    for kind, (title, words) in GALLERIES.items():
+        tiles = _newest_tiles(directory / kind)
+        if tiles:
+            galleries.append(Gallery(title, f"{words} The newest of {kind}/ first.", tiles))
+    return galleries
+
+
+def _newest_tiles(folder: Path) -> list[Tile]:
+    """Read up to TILES frames; a file that a kill cut off is skipped."""
+    tiles: list[Tile] = []
+    for file in sorted(folder.glob("*.png"), reverse=True):
+        match = _NAME.match(file.name)
+        if match is None or len(tiles) == TILES:
+            continue
+        try:
+            frame = np.asarray(Image.open(file).convert("RGB"))
+        except (OSError, UnidentifiedImageError):
+            continue
+        tiles.append(Tile(frame, file.name, float(match.group(2)), (f"iteration {int(match.group(1)):,}",)))
+    return tiles
+
+
+def _timing(history: Sequence[Row]) -> dict[str, Any]:
+    """Sum up the time by stage. A name with a second slash (time/rollout/waiting) is a part of its stage."""
+    totals: dict[str, float] = defaultdict(float)
+    for row in history:
+        for name, seconds in row.items():
+            if name.startswith("time/"):
+                totals[name.removeprefix("time/")] += seconds
+    whole = sum(seconds for name, seconds in totals.items() if "/" not in name)
+    if whole <= 0:
+        return {"times": []}
+    times = []
+    for name in sorted(totals, key=lambda name: (-totals.get(name.split("/")[0], 0.0), name)):
+        stage, _, part = name.replace("_", " ").partition("/")
+        times.append((stage, part, totals[name]))
+    steps = history[-1]["env_steps"] - _first_step(history)
+    return {"times": times, "total_time": whole, "iterations": len(history), "steps_per_second": steps / whole}
+
+
+def _first_step(history: Sequence[Row]) -> float:
+    """Estimate the environment steps before the first row: a resumed stage does not begin at 0."""
+    if len(history) < 2:
+        return 0.0
+    return max(0.0, history[0]["env_steps"] - (history[1]["env_steps"] - history[0]["env_steps"]))
+
+
+def _points(history: Sequence[Row], name: str) -> list[tuple[float, float]]:
+    return [(row["env_steps"], row[name]) for row in history if name in row]
+
+
+def _has(history: Sequence[Row], name: str) -> bool:
+    return any(name in row for row in history)
+
+
+def _pooled(history: Sequence[Row], name: str) -> float | None:
+    """Average a rate of the audit over the last iterations, weighted by the number of frames that the rate is about."""
+    rows = [row for row in history if f"audit/{name}" in row][-AT_THE_END:]
+    success = [row.get("audit/success", 0.0) for row in rows]
+    claimed = [row.get("audit/claimed", 0.0) for row in rows]
+    concerned = {"fpr": [1 - part for part in success], "recall": success, "precision": claimed}
+    weights = concerned.get(name, [1.0] * len(rows))
+    if not sum(weights):
+        return None
+    return sum(w * row[f"audit/{name}"] for w, row in zip(weights, rows, strict=True)) / sum(weights)
+
+
+def _end(history: Sequence[Row], name: str) -> float | None:
+    """Average over the last iterations that have the metric."""
+    values: list[Any] = [row[name] for row in history[-AT_THE_END:] if name in row]
+    return float(np.mean(values)) if values else None

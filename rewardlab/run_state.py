@@ -1,0 +1,80 @@
+"""The state of a training run on disk, of a classifier or of a policy: all that it needs to go on, in one directory.
+
+The state is nested dictionaries and lists of tensors and plain values. Its tensors go to model.safetensors, the rest to
+config.json, so that nothing has to be unpickled.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
+from rewardlab.errors import DataError
+from rewardlab.models.weights import read_tensor_file
+from rewardlab.rewards.checkpoint import CONFIG, WEIGHTS, write_checkpoint
+
+
+def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
+    """Write the directory, whole or not at all. `facts` are plain values that describe it."""
+    tensors: dict[str, Tensor] = {}
+    structure = _take_tensors(state, "state", tensors)
+    card = f"# {path.name}\n\nThe state of a training run. To continue it: `runner.resume_dir={path}`.\n"
+    return write_checkpoint(path, {**facts, "state": structure}, tensors, card=card)
+
+
+def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the state and the facts that `save_state` was given."""
+    try:
+        facts = json.loads((path / CONFIG).read_text())
+        tensors = read_tensor_file(path / WEIGHTS)[0]
+        if "state" not in facts and "progress" in facts:
+            return _earlier_classifier_run(facts.pop("progress"), tensors), facts
+        return _put_tensors(facts.pop("state"), tensors), facts
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is not a training run that can be resumed ({error!r}); expected a directory such as "
+            "checkpoints/last (classifier) or checkpoints/global_step_100 (policy) of an earlier run"
+        ) from error
+
+
+def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """Move the tensors of a nested value to `tensors`; what is left can be written as JSON."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().clone()
+        return {"tensor": name}
+    if isinstance(value, TensorDictBase):
+        value = {"batch_size": list(value.batch_size), "columns": dict(value.items())}
+        return {"batch": _take_tensors(value, name, tensors)}
+    if isinstance(value, Mapping):  # as pairs: JSON would turn the integer keys of optimizers into strings
+        return {"pairs": [[key, _take_tensors(item, f"{name}/{key}", tensors)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return [_take_tensors(item, f"{name}/{number}", tensors) for number, item in enumerate(value)]
+    return value
+
+
+def _put_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `_take_tensors`."""
+    if isinstance(value, list):
+        return [_put_tensors(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "batch" in value:
+        batch = _put_tensors(value["batch"], tensors)
+        return TensorDict(batch["columns"], batch_size=batch["batch_size"])
+    return {key: _put_tensors(item, tensors) for key, item in value["pairs"]}
+
+
+def _earlier_classifier_run(progress: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """checkpoints/last of 0.1.0, where `network.<name>` and `optimizer.<parameter>/<name>` were names of tensors."""
+    state: dict[str, Any] = {"network": {}, "optimizer": {}, "progress": progress}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        parameter, _, field = rest.rpartition("/")
+        place = state["network"] if part == "network" else state["optimizer"].setdefault(parameter, {})
+        place[field] = tensor
+    return state
