@@ -54,10 +54,10 @@ class PolicyRewards:
         """Build the models that depend on the task, and give the learner what it needs of the reward."""
         self.actor = actor
         if self._trained:
-            reward, algorithm = self.cfg.reward, self.cfg.algorithm
+            cfg = self.cfg
             self.trainer = cluster.launch(
                 "reward",
-                lambda seat: RewardTrainer.from_config(reward, algorithm, task, expert_data=expert_data),
+                lambda seat: RewardTrainer.from_config(cfg, task, expert_data=expert_data),
                 name="RewardTrainer",
                 count=1,
             )[0]
