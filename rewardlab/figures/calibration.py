@@ -160,7 +160,7 @@ class _Failures:
         return float(self._cuts[place]) if place < len(self._cuts) else None
 
     def measured_cut(self, target: float) -> float:
-        """Return the lowest failure score with at most a fraction `target` above it; equal scores are never separated."""
+        """Return the lowest failure score with at most a fraction `target` above it; equal scores stay together."""
         allowed = int(target * len(self.logit) + 1e-9)
         return float(np.sort(self.logit)[-1 - allowed])
 

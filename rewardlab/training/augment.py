@@ -4,9 +4,7 @@ import torch
 
 from rewardlab.models.image_shift import random_shift
 
-SHIFT = (
-    1 / 8
-)  # of the image size, in each direction; with half of it, classifiers of 40 episodes generalised worse
+SHIFT = 1 / 8  # of the image size, in each direction; with half of it, classifiers of 40 episodes generalised worse
 JITTER = 0.3  # largest relative change of brightness, contrast and saturation
 
 
