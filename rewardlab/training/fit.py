@@ -128,7 +128,7 @@ class Fit:
         """Return all that a resumed run needs. Call it on every process; only the leader's state is complete."""
         weights = self.weights()
         optimizer = self.processes.optimizer_state(self.network, self.optimizer)
-        return {"network": weights, "optimizer": optimizer["state"], "progress": asdict(self.progress)}
+        return {"network": weights, "optimizer": optimizer, "progress": asdict(self.progress)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called; the number of processes may differ."""
