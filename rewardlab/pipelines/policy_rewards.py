@@ -50,9 +50,9 @@ class PolicyRewards:
         self.terminal_only = False  # an alarm switched from per_step to terminal rewards
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
 
-    def bind(self, cluster: Cluster, actor: Worker, task: Spaces, expert_data: Any) -> None:
+    def bind(self, cluster: Cluster, actor: Worker, envs: Group, task: Spaces, expert_data: Any) -> None:
         """Build the models that depend on the task, and give the learner what it needs of the reward."""
-        self.actor = actor
+        self.actor, self.envs = actor, envs
         if self._trained:
             cfg = self.cfg
             self.trainer = cluster.launch(
@@ -77,6 +77,11 @@ class PolicyRewards:
         cameras = tuple(dict.fromkeys(camera for facts in self.facts.values() for camera in facts.term.cameras))
         terminal = self.terminal_only or self.cfg.reward.reward_mode == "terminal"
         return FrameRequest(cameras, terminal) if cameras else None
+
+    @property
+    def ending(self) -> list[str]:
+        """The models whose verdict ends an episode."""
+        return [name for name, facts in self.facts.items() if facts.term.ends_episode]
 
     @property
     def needs_next_observations(self) -> bool:
@@ -193,6 +198,8 @@ class PolicyRewards:
             self.facts |= self.trainer.submit("facts", retry=True).result()
         if self.scorers is not None and shown:
             self.scorers.setup("load_weights", {name: state[name] for name in shown})
+        if shown and self.ending:
+            self.envs.setup("load_reward_models", {name: state[name] for name in shown})
         for name in shown:
             self._update_audit(name)
         if self.off_policy:

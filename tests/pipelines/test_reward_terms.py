@@ -216,3 +216,39 @@ def test_whole_episodes_where_there_are_none(model: Path) -> None:
     ngu = NGURewardModel(obs_shape=4, action_shape=2)
     with pytest.raises(ConfigError, match="'ngu' judges whole episodes, and a wrapper sees single steps"):
         RewardModelWrapper(gymnasium.make("CartPole-v1"), ngu)
+
+
+@pytest.mark.parametrize("mode", ["per_step", "terminal"])
+def test_a_verdict_ends_episodes_in_a_run(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a threshold in the middle of what the model says, some episodes end before their limit of five steps."""
+    torch.manual_seed(1)
+    classifier = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
+    rollouts: list[Any] = []
+    add = ActorWorker.add
+
+    def watched(self: Any, rollout: Any, *more: Any) -> int:
+        rollouts.append(rollout)
+        return add(self, rollout, *more)
+
+    monkeypatch.setattr(ActorWorker, "add", watched)
+    path = classifier.save(tmp_path / "model")
+    train(tmp_path / "first", *learned(path, "reward.reward_type=continuous"), "runner.max_epochs=1")
+    high = float(rollouts[0]["estimate", NAME].quantile(0.9))
+    more = [f"reward.reward_threshold={high}", f"reward.reward_mode={mode}", "+reward.model.ends_episode=true"]
+    data = tmp_path / "data"
+    more += ["data.collection.enabled=true", f"data.collection.save_dir={data}"]
+    train(tmp_path / "run", *learned(path, *more), "runner.max_epochs=1")
+    batch = rollouts[1]
+    called = batch["estimate", NAME] > high  # false where the model was not asked
+    ended = batch["terminated"] | batch["truncated"]
+    assert called.any()
+    assert (ended & ~called).any()
+    assert torch.equal(batch["terminated"] | (batch["truncated"] & called), called)
+    assert torch.equal(batch["reward"], called.float())
+    episodes = [episode.load() for episode in read_episodes(data)]
+    assert len(episodes) == int(ended.sum())
+    lengths = [len(episode) for episode in episodes]
+    assert min(lengths) < max(lengths) == 6
+    for episode in episodes:  # the recorded last frame is the one that was judged
+        last = episode.steps["observation", "images", "base_camera"][-1:]
+        assert len(episode) == 6 or classifier.probabilities(last)[0] > high
