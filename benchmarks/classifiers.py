@@ -1,6 +1,6 @@
 """How good the success classifiers are on episodes they never saw, and how long training takes.
 
-    .venv/bin/python benchmarks/classifiers.py default       # few frames, one look
+    .venv/bin/python benchmarks/classifiers.py default       # few frames, one appearance
     .venv/bin/python benchmarks/classifiers.py randomized    # random light, colours, camera pose and distractors
 
 Each run collects its own episodes with its own seed, trains through the pipeline of `rewardlab train-reward`, and is
