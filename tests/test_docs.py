@@ -15,7 +15,6 @@ from rewardlab.config import config_names, load_config
 from rewardlab.envs.policies import POLICIES
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.loading import named_models
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -116,7 +115,7 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
     (block,) = code_blocks(DOCS / "zoo" / "README.md", "yaml")
     (tmp_path / "both.yaml").write_text(block)
     cfg = load_config(str(tmp_path / "both.yaml"), check_files=False)
-    weights = {name: model.weight for name, model in named_models(cfg.reward).items()}
+    weights = {model.model_type: model.weight for model in cfg.reward.models}
     assert weights == {"gail": 1.0, "rnd": 0.5}
 
 

@@ -94,6 +94,11 @@ class SuccessClassifier(BaseRewardModel):
         # oneDNN's layout can be neither copied nor pickled, and a log file stays where it is.
         return {**vars(self), "_fast": None, "tb_logger": None}
 
+    def _common_settings(self) -> dict[str, Any]:
+        named = {name: getattr(self, name) for name in ("arch", "hidden_dim", "width", "norm", "precision")}
+        images = {"image_keys": list(self.image_keys), "image_size": list(self.image_size)}
+        return {**named, **images, "normalize": self.network.preprocess.normalize}
+
     @property
     def image_keys(self) -> tuple[str, ...]:
         return self.network.preprocess.image_keys
@@ -322,17 +327,7 @@ class ResNetRewardModel(SuccessClassifier):
         super().__init__(network, precision=precision, **fitting)
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "arch": self.arch,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-            "image_size": list(self.image_size),
-            "image_keys": list(self.image_keys),
-            "normalize": self.network.preprocess.normalize,
-            "precision": self.precision,
-            "width": self.width,
-            "norm": self.norm,
-        }
+        return {"dropout": self.dropout, **self._common_settings()}
 
 
 @register_reward_model("binary_classifier")
@@ -428,20 +423,9 @@ class BinaryRewardClassifier(SuccessClassifier):
         return model
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "image_keys": list(self.image_keys),
-            "image_size": list(self.image_size),
-            "hidden_dim": self.hidden_dim,
-            "num_spatial_blocks": self.num_spatial_blocks,
-            "pretrained_encoder_path": self.pretrained_encoder_path,
-            "use_pretrain": self.use_pretrain,
-            "freeze_encoder": self.network.frozen,
-            "normalize": self.network.preprocess.normalize,
-            "precision": self.precision,
-            "arch": self.arch,
-            "width": self.width,
-            "norm": self.norm,
-        }
+        own = ("num_spatial_blocks", "pretrained_encoder_path", "use_pretrain")
+        named = {name: getattr(self, name) for name in own}
+        return {**named, "freeze_encoder": self.network.frozen, **self._common_settings()}
 
 
 def _three(image_size: Sequence[int]) -> tuple[int, int, int]:
