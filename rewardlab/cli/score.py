@@ -138,24 +138,13 @@ def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
 @contextmanager
 def _output(place: str | None) -> Iterator[IO[str]]:
     """The file, which appears when it is complete; or the standard output."""
-    from rewardlab.data.atomic import temporary_path
-    from rewardlab.errors import DataError
+    from rewardlab.data.atomic import replacing
 
     if place is None:
         yield sys.stdout
         return
-    target = Path(place)
-    temporary = temporary_path(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("x", encoding="utf-8", newline="") as file:
-                yield file
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"could not write {target}: {error.strerror or error}") from error
+    with replacing(Path(place)) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
+        yield file
 
 
 @contextmanager

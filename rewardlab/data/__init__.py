@@ -6,7 +6,7 @@ from rewardlab.data.convert import convert_episodes
 from rewardlab.data.episodes import Episode, EpisodeFacts
 from rewardlab.data.formats import FORMATS
 from rewardlab.data.inspection import DatasetSummary, Problem, summarize, verify
-from rewardlab.data.reader import EpisodeSet, StoredEpisode, read_episodes
+from rewardlab.data.reader import StoredEpisode, read_episodes
 from rewardlab.data.reward_collector import RewardDataCollector
 from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
 
@@ -17,7 +17,6 @@ __all__ = [
     "Episode",
     "EpisodeCollector",
     "EpisodeFacts",
-    "EpisodeSet",
     "EpisodeWriter",
     "Problem",
     "RewardDataCollector",

@@ -1,10 +1,9 @@
 """Episodes from one format to another."""
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rewardlab.data.atomic import temporary_path
+from rewardlab.data.atomic import replacing
 from rewardlab.data.reader import read_episodes
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
@@ -25,18 +24,12 @@ def convert_episodes(
     sources = [source] if isinstance(source, (str, Path)) else source
     _check_destination(map(Path, sources), destination)
     episodes = read_episodes(*sources)
-    temporary = temporary_path(destination)
-    writer = EpisodeWriter(temporary, format, durable=False)
-    try:
+    with replacing(destination) as temporary:
+        writer = EpisodeWriter(temporary, format, durable=False)
         for done, episode in enumerate(episodes, start=1):
             writer.write(episode.load())
             if progress is not None:
                 progress(done, len(episodes))
-        temporary.rename(destination)
-    except OSError as error:
-        raise DataError(f"could not convert to {destination}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return len(episodes)
 
 

@@ -4,7 +4,7 @@ A frame's label is the success of that very frame. Splits are made by episode, b
 near copies of each other: one in each split would make validation a test of memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,13 +45,9 @@ class FrameTable:
         return f"{len(self):,} frames ({self.successes:,} success, {self.failures:,} failure) of {episodes:,} episodes"
 
 
-def tabulate(episodes: Sequence[StoredEpisode], progress: Callable[[int, int], None] | None = None) -> FrameTable:
-    """Every frame of the episodes, in order. Reads labels, not pictures."""
-    labels = []
-    for done, episode in enumerate(episodes, start=1):
-        labels.append(episode.labels())
-        if progress is not None:
-            progress(done, len(episodes))
+def tabulate(episodes: Sequence[StoredEpisode]) -> FrameTable:
+    """List every frame of the episodes, in order. Reads labels, not pictures."""
+    labels = [episode.labels() for episode in episodes]
     lengths = np.array([len(found) for found in labels], np.int64)
     return FrameTable(
         tuple(episodes),

@@ -1,11 +1,10 @@
 """Episodes from disk. Opening a data set lists names; files are read when something in them is asked for."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -50,30 +49,8 @@ class StoredEpisode:
         return self.format.read(self.path)
 
 
-class EpisodeSet(Sequence[StoredEpisode]):
-    """The episodes found under some paths, in the order of their numbers. Holds names, not frames."""
-
-    def __init__(self, episodes: Iterable[StoredEpisode]) -> None:
-        self._episodes = list(episodes)
-
-    def __len__(self) -> int:
-        return len(self._episodes)
-
-    def __iter__(self) -> Iterator[StoredEpisode]:
-        return iter(self._episodes)
-
-    @overload
-    def __getitem__(self, index: int) -> StoredEpisode: ...
-    @overload
-    def __getitem__(self, index: slice) -> "EpisodeSet": ...
-    def __getitem__(self, index: int | slice) -> "StoredEpisode | EpisodeSet":
-        if isinstance(index, slice):
-            return EpisodeSet(self._episodes[index])
-        return self._episodes[index]
-
-
-def read_episodes(*paths: str | Path) -> EpisodeSet:
-    """The episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
+def read_episodes(*paths: str | Path) -> list[StoredEpisode]:
+    """List the episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
     found: set[Path] = set()
     for path in map(Path, paths):
         names = episode_paths(path)
@@ -81,7 +58,7 @@ def read_episodes(*paths: str | Path) -> EpisodeSet:
             raise DataError(f"no episodes in {path}: looked for files ending in {_suffixes()} there and below")
         found.update(names)
     # Collectors number successes and failures together, so that sorting by name gives the order of collection.
-    return EpisodeSet(StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path)))
+    return [StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path))]
 
 
 def episode_paths(path: Path) -> list[Path]:

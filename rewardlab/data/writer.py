@@ -73,12 +73,6 @@ class EpisodeWriter:
         for n in itertools.count(number):
             yield folder / f"{self.format.stem.format(n)}{self.format.suffix}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 def _first_free_number(*folders: Path | None) -> int:
     """One more than the highest number in the folders, which are made where missing."""

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
-from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
+from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.metrics import FrameScores
@@ -66,7 +66,9 @@ def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[Fra
     return limit_failures(train, cfg.data.fail_success_ratio, cfg.seed), validation
 
 
-def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
+def _random_access(
+    episodes: list[StoredEpisode], source: tuple[str, ...], out: Path, processes: Processes
+) -> list[StoredEpisode]:
     """Convert episodes to the default format, once: only there can single frames be read."""
     if all(episode.format.name == "safetensors" for episode in episodes):
         return episodes
