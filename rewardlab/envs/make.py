@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rewardlab.config import config_from_mapping
@@ -15,6 +14,7 @@ from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError
+from rewardlab.observations import is_image, read_parts
 from rewardlab.registry import Registry, unknown_name
 
 EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
@@ -65,14 +65,9 @@ def _refuse(cfg: EnvConfig, *unused: str) -> None:
 
 
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Whether cameras or sizes of pictures mean anything to an environment."""
-
-    def is_picture(space: spaces.Space[Any]) -> bool:
-        if isinstance(space, spaces.Dict):
-            return any(map(is_picture, space.values()))
-        return isinstance(space, spaces.Box) and len(space.shape) == 3
-
-    return hasattr(env.unwrapped, "render_cameras") or is_picture(env.single_observation_space)
+    """Return whether cameras or sizes of pictures mean anything to an environment."""
+    parts = read_parts(env.single_observation_space, batch_axes=0).values()
+    return hasattr(env.unwrapped, "render_cameras") or any(is_image(part.shape or ()) for part in parts)
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
