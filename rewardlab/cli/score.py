@@ -11,10 +11,8 @@ from typing import IO, TYPE_CHECKING
 from rewardlab.cli.command import Commands, add_command
 
 if TYPE_CHECKING:
-    from rewardlab.cli.score_rows import Rows
     from rewardlab.data import StoredEpisode
     from rewardlab.pipelines.score import ScoredFile
-    from rewardlab.rewards import SuccessClassifier
 
 STRIP = 10  # frames in the film strip of a plot
 
@@ -57,6 +55,7 @@ def _camera(text: str) -> tuple[str, str]:
 
 
 def _score(arguments: argparse.Namespace) -> int:
+    from rewardlab.cli.score_rows import write_csv, write_json, write_table
     from rewardlab.data import Problem
     from rewardlab.errors import ConfigError
     from rewardlab.pipelines.score import find_inputs, score_files
@@ -69,16 +68,25 @@ def _score(arguments: argparse.Namespace) -> int:
     plots = _plot_files(arguments.plot, inputs.episodes)
     failed = [_complain(problem) for problem in inputs.problems]
     with _progress(len(inputs)) as progress, _output(arguments.out) as out:
-        rows = _rows(arguments, model, out)
         strip = STRIP if plots else 0
-        for result in score_files(model, inputs, threshold=arguments.threshold, strip=strip, progress=progress):
-            if isinstance(result, Problem):
-                failed.append(_complain(result))
-                continue
-            rows.add(result)
-            if result.path in plots:
-                _draw(result, plots[result.path], arguments.threshold or model.threshold)
-        rows.end()
+        results = score_files(model, inputs, threshold=arguments.threshold, strip=strip, progress=progress)
+
+        def readable() -> "Iterator[ScoredFile]":
+            for result in results:
+                if isinstance(result, Problem):
+                    failed.append(_complain(result))
+                    continue
+                yield result
+                if result.path in plots:
+                    _draw(result, plots[result.path], arguments.threshold or model.threshold)
+
+        if arguments.format == "table":
+            given = arguments.threshold is not None
+            threshold = f"threshold {arguments.threshold if given else model.threshold:.4g}"
+            threshold += "" if given else " of the checkpoint"
+            write_table(out, readable(), every_frame=arguments.frames, threshold=threshold)
+        else:
+            {"json": write_json, "csv": write_csv}[arguments.format](out, readable())
     for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
         if place:
             print(f"{kind}: {place}", file=sys.stderr)
@@ -89,18 +97,6 @@ def _complain(problem: tuple[Path, str]) -> Path:
     path, text = problem
     print(f"error: {text}" if str(path) in text else f"error: {path}: {text}", file=sys.stderr)
     return path
-
-
-def _rows(arguments: argparse.Namespace, model: "SuccessClassifier", out: IO[str]) -> "Rows":
-    from rewardlab.cli.score_rows import CsvRows, JsonRows, TableRows
-
-    if arguments.format == "json":
-        return JsonRows(out)
-    if arguments.format == "csv":
-        return CsvRows(out)
-    stored = arguments.threshold is None
-    text = f"threshold {model.threshold:.4g} of the checkpoint" if stored else f"threshold {arguments.threshold:.4g}"
-    return TableRows(out, every_frame=arguments.frames, threshold=text)
 
 
 def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:
