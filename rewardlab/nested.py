@@ -27,3 +27,11 @@ def put(mapping: dict[str, Any], path: KeyPath, value: Any) -> None:
     found = mapping.setdefault(path[-1], value)
     if found is not value and found != value and value != {}:
         raise ConfigError(f"{'.'.join(path)}: found both {found!r} and {value!r}, expected one of them")
+
+
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by dotted keys as nested dictionaries."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        put(nested, tuple(key.split(".")), value)
+    return nested

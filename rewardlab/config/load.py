@@ -27,7 +27,7 @@ from rewardlab.compat.names import todays_config_name
 from rewardlab.config.run_checks import check_run
 from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
 from rewardlab.errors import ConfigError
-from rewardlab.nested import leaves, put
+from rewardlab.nested import leaves, nest
 from rewardlab.registry import unknown_name
 
 # Environment variables that give a key its default.
@@ -194,9 +194,7 @@ def _set(raw: DictConfig, key: str, value: Any) -> None:
 def _translate_override(override: Override) -> Translation:
     if override.is_delete():
         raise ConfigError(f"override '{override.input_line}': a key cannot be removed; give it another value")
-    nested: dict[str, Any] = {}
-    put(nested, tuple(override.key_or_group.split(".")), override.value())
-    return translate(nested)
+    return translate(nest({override.key_or_group: override.value()}))
 
 
 def _over(below: Any, above: Any) -> Any:

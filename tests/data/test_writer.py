@@ -125,12 +125,15 @@ def test_the_order_of_submission_is_the_order_of_the_numbers(tmp_path, make_epis
 
 def test_an_error_in_the_thread_comes_out_and_the_other_episodes_are_written(tmp_path, make_episode):
     background = BackgroundWriter(EpisodeWriter(tmp_path))
+    gate = threading.Event()
 
     def broken():
+        gate.wait(timeout=2)
         raise DataError("env 3, step 7: nonsense")
 
     background.submit(broken)
     background.submit(make_episode)
+    gate.set()
     with pytest.raises(DataError, match="env 3, step 7"):
         background.flush()
     background.submit(make_episode)
