@@ -12,7 +12,7 @@ def leaves(mapping: Mapping[str, Any], prefix: KeyPath = ()) -> Iterator[tuple[K
     """Every value that is not a block of keys, with its path; an empty block counts as a value."""
     for key, value in mapping.items():
         path = (*prefix, str(key))
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and len(value.keys()):  # a TensorDict has no truth value
             yield from leaves(value, path)
         else:
             yield path, value

@@ -111,20 +111,14 @@ class EpisodeCollector:
     def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Begin a new episode in each environment with its reset frame; an unfinished one there is dropped."""
         for env in env_ids:
-            self._buffers[env] = None
-        self._check(env_ids, columns)
-        for env in env_ids:
             self._buffers[env] = EpisodeBuffer(self.task, self.policy, self.seed, self._longest)
-        self._append(env_ids, columns)
+        self.add(env_ids, columns)
 
     def add(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Add the arrival at one more frame in each environment."""
         if len(env_ids) == 0:
             return
         self._check(env_ids, columns)
-        self._append(env_ids, columns)
-
-    def _append(self, env_ids: Sequence[int], columns: Columns) -> None:
         columns = {name: columns[name] for name in self._columns}  # rows go by position
         # Rows are copied: environments reuse their arrays, and a view would keep the whole batch in memory.
         pictures = {name: column for name, column in columns.items() if name.startswith(IMAGES)}

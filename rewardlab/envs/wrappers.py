@@ -94,12 +94,17 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         cls, env: VectorEnv[Any, Any, Any], config: EnvConfig, plan: CollectionConfig, *, policy: str
     ) -> Self:
         """Wrap the environment of `config` as the `data.collection` part of a config says."""
-        same = ("format", "success_dir", "failure_dir", "durable", "watched_envs", "target_success", "target_failure")
         return cls(
             env,
             plan.save_dir,
-            **{name: getattr(plan, name) for name in same},
+            target_success=plan.target_success,
+            target_failure=plan.target_failure,
             max_episodes=plan.episodes,
+            watched_envs=plan.watched_envs,
+            format=plan.format,
+            success_dir=plan.success_dir,
+            failure_dir=plan.failure_dir,
+            durable=plan.durable,
             cameras=config.cameras if plan.cameras is None else plan.cameras,
             image_size=config.frame_size,
             policy=policy,

@@ -24,13 +24,9 @@ from rewardlab.keys import IMAGES
 KIND = "rewardlab.episode"
 VERSION = 1
 _DTYPES = {np.dtype(bool): "BOOL"} | {
-    np.dtype(f"{kind}{bits}"): f"{letter}{bits}"
-    for kind, letter, sizes in (
-        ("float", "F", (16, 32, 64)),
-        ("int", "I", (8, 16, 32, 64)),
-        ("uint", "U", (8, 16, 32, 64)),
-    )
-    for bits in sizes
+    np.dtype(f"{kind}{size}"): f"{kind.upper()}{8 * size}"
+    for kind, sizes in (("f", (2, 4, 8)), ("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)))
+    for size in sizes
 }
 
 
