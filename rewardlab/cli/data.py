@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from rewardlab.cli.command import Commands, add_command, add_group, positive
@@ -66,29 +67,17 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> None:
-    from rich.progress import Progress
+    from rich.progress import track
 
     from rewardlab.data.convert import convert_episodes
 
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("converting")
-        count = convert_episodes(
-            arguments.path,
-            arguments.out,
-            arguments.format,
-            lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    progress = partial(track, description="converting", transient=True)
+    count = convert_episodes(arguments.path, arguments.out, arguments.format, progress)
     print(f"{count} episodes as {arguments.format} in {arguments.out}")
 
 
 def _show(arguments: argparse.Namespace) -> None:
     from rewardlab.data.contact_sheet import draw_contact_sheet
 
-    sheet = draw_contact_sheet(
-        arguments.path,
-        Path(arguments.out),
-        episodes=arguments.episodes,
-        frames=arguments.frames,
-        camera=arguments.camera,
-    )
-    print(f"wrote {sheet}")
+    shown = {name: getattr(arguments, name) for name in ("episodes", "frames", "camera")}
+    print(f"wrote {draw_contact_sheet(arguments.path, arguments.out, **shown)}")

@@ -6,6 +6,7 @@ from rewardlab.config.load import (
     default_config_dir,
     load_config,
     text_override,
+    to_overrides,
     to_yaml,
 )
 from rewardlab.config.schema import ExperimentConfig
@@ -17,5 +18,6 @@ __all__ = [
     "default_config_dir",
     "load_config",
     "text_override",
+    "to_overrides",
     "to_yaml",
 ]

@@ -75,6 +75,13 @@ def text_override(key: str, text: str) -> str:
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
 
 
+def to_overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return values by dotted keys as overrides; a key whose value is None is left out."""
+    given = {key: value for key, value in values.items() if value is not None}
+    texts = {key: str(value) for key, value in given.items() if isinstance(value, (str, Path))}
+    return [text_override(key, texts[key]) if key in texts else f"{key}={json.dumps(given[key])}" for key in given]
+
+
 def config_names(config_dir: Path | None = None) -> dict[str, str]:
     """The configurations that can be loaded by name, each with the comment on its first line."""
     names = {}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rewardlab.data.atomic import replacing
-from rewardlab.data.reader import read_episodes
+from rewardlab.data.reader import StoredEpisode, read_episodes
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
 
@@ -13,12 +13,12 @@ def convert_episodes(
     source: str | Path | Sequence[str | Path],
     destination: str | Path,
     format: str = "safetensors",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[list[StoredEpisode]], Iterable[StoredEpisode]] = iter,
 ) -> int:
     """Write all episodes of `source` to the new directory `destination`; it appears when all of them are in it.
 
-    `source` is a path or several; `progress` is called with (done, total). What a format has no place for (see the
-    formats) is left out.
+    `source` is a path or several; `progress` iterates over the episodes and shows how far it is. What a format has no
+    place for (see the formats) is left out.
     """
     destination = Path(destination)
     sources = [source] if isinstance(source, (str, Path)) else source
@@ -26,10 +26,8 @@ def convert_episodes(
     episodes = read_episodes(*sources)
     with replacing(destination) as temporary:
         writer = EpisodeWriter(temporary, format, durable=False)
-        for done, episode in enumerate(episodes, start=1):
+        for episode in progress(episodes):
             writer.write(episode.load())
-            if progress is not None:
-                progress(done, len(episodes))
     return len(episodes)
 
 
