@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.episodes import Episode, EpisodeFacts
-from rewardlab.data.formats import FORMATS, EpisodeFormat, FrameRows, format_of, is_episode_name
+from rewardlab.data.formats import SUFFIXES, EpisodeFormat, FrameRows, format_of, is_episode_name
 from rewardlab.errors import DataError
 
 
@@ -55,7 +55,7 @@ def read_episodes(*paths: str | Path) -> list[StoredEpisode]:
     for path in map(Path, paths):
         names = episode_paths(path)
         if not names:
-            raise DataError(f"no episodes in {path}: looked for files ending in {_suffixes()} there and below")
+            raise DataError(f"no episodes in {path}: looked for files ending in {', '.join(SUFFIXES)} there and below")
         found.update(names)
     # Collectors number successes and failures together, so that sorting by name gives the order of collection.
     return [StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path))]
@@ -67,7 +67,9 @@ def episode_paths(path: Path) -> list[Path]:
         format_of(path)
         return [path]
     if not path.is_dir():
-        raise DataError(f"{path} does not exist; expected a directory of episodes or a file ending in {_suffixes()}")
+        raise DataError(
+            f"{path} does not exist; expected a directory of episodes or a file ending in {', '.join(SUFFIXES)}"
+        )
     return [file for file in walk_files(path) if is_episode_name(file)]
 
 
@@ -77,7 +79,3 @@ def walk_files(directory: Path) -> Iterator[Path]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         # Regular files only: reading a pipe or a device never ends.
         yield from (path for name in names if (path := Path(folder, name)).is_file())
-
-
-def _suffixes() -> str:
-    return ", ".join(FORMATS[name].suffix for name in FORMATS)

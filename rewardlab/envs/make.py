@@ -12,7 +12,7 @@ from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.gym import make_gym_vec_env
-from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
 from rewardlab.observations import is_image, read_parts
 from rewardlab.registry import Registry, unknown_name
@@ -76,7 +76,6 @@ FAMILIES.register("gymnasium")(make_gym_vec_env)
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     _check_options(cfg, _TABLETOP_OPTIONS)
-    limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),
         cfg.num_envs,
@@ -85,7 +84,7 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         cameras=cfg.cameras,
         image_size=cfg.frame_size,
         success_hold_steps=cfg.success_hold_steps,
-        **limit,
+        max_episode_steps=cfg.max_episode_steps or EPISODE_STEPS,
         **cfg.options,
     )
     env.spec = gymnasium.spec(cfg.id)

@@ -58,24 +58,12 @@ class WithRandomActions:
         return np.where(replaced.reshape(-1, *[1] * (chosen.ndim - 1)), drawn, chosen)
 
 
-class ScriptedPolicy:
-    """Solves the tabletop tasks from their full state, whatever the observations show."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool) -> None:
-        table = env.unwrapped
-        if not isinstance(table, TabletopVectorEnv):
-            raise ConfigError(
-                "the policies 'expert' and 'noisy_expert' know the tabletop tasks only; use 'random' here"
-            )
-        self._table = table
-        self._expert = TabletopExpert(table.task.name, env.num_envs, seed, mistakes)
-
-    def begin(self, fresh: NDArray[np.bool_]) -> None:
-        self._expert.begin(fresh)
-
-    def act(self, observation: Any) -> NDArray[Any]:
-        return self._expert.act(self._table.state)
+def _scripted_policy(env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool) -> Policy:
+    table = env.unwrapped
+    if not isinstance(table, TabletopVectorEnv):
+        raise ConfigError("the policies 'expert' and 'noisy_expert' know the tabletop tasks only; use 'random' here")
+    return TabletopExpert(table, seed, mistakes)
 
 
-POLICIES.register("expert")(partial(ScriptedPolicy, mistakes=False))
-POLICIES.register("noisy_expert")(partial(ScriptedPolicy, mistakes=True))
+POLICIES.register("expert")(partial(_scripted_policy, mistakes=False))
+POLICIES.register("noisy_expert")(partial(_scripted_policy, mistakes=True))

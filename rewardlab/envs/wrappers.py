@@ -160,35 +160,33 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self._collector.flush()
 
     def _record(self, actions: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> None:
+        check_autoreset(self._frames.autoreset, infos)
         reward = to_numpy(reward).astype(np.float32)
-        everywhere: Columns = {
+        arrival = {
             "action": _as_action(to_numpy(actions)),
             "reward": reward,
             "env_reward": to_numpy(infos.get("env_reward", reward)).astype(np.float32),
             "terminated": to_numpy(terminated).astype(bool),
             "truncated": to_numpy(truncated).astype(bool),
         }
-        arrival = {name: column[: self._watched] for name, column in everywhere.items()}
-        running = self._collector.running()
-        done = arrival["terminated"] | arrival["truncated"]
+        arrival = {name: column[: self._watched] for name, column in arrival.items()} | self._labels(infos)
+        running, done = self._collector.running(), arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
         observed = self._observe(obs)
-        check_autoreset(self._frames.autoreset, infos)
-        nowhere = np.zeros_like(done)
-        # Where `obs` is not the last frame of an episode that ended, and where it is the first of a new one.
-        replaced, opening = {
-            AutoresetMode.SAME_STEP: (done, done),
-            AutoresetMode.NEXT_STEP: (nowhere, ~running),  # the step after an end is the reset
-            AutoresetMode.DISABLED: (nowhere, nowhere),  # steps after an end belong to no episode
-        }[self._frames.autoreset]
-        self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **self._labels(infos)})
+        columns = {**observed, **arrival}
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
-            facts = {**arrival, **self._final_facts(infos, everywhere["env_reward"])}
-            final = {name: column[ended] for name, column in facts.items()}
-            self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
+            for name, last in self._last_frames(infos, ended).items():
+                columns[name] = columns[name].copy()
+                columns[name][ended] = last
+        self._add(np.flatnonzero(running), columns)
         if len(ended):
             self._require_labels(infos)
         self._collector.end(ended.tolist())
+        opening = {
+            AutoresetMode.SAME_STEP: done,
+            AutoresetMode.NEXT_STEP: ~running,  # the step after an end is the reset
+            AutoresetMode.DISABLED: np.zeros_like(done),  # steps after an end belong to no episode
+        }[self._frames.autoreset]
         if opening.any() and not self.full:
             self._begin(np.flatnonzero(opening), observed, infos)
 
@@ -216,11 +214,14 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             columns = {name: column[envs] for name, column in columns.items()}
         self._collector.add(envs.tolist(), columns)
 
-    def _final_facts(self, infos: Any, env_reward: Array) -> Columns:
-        final = final_info(infos)
+    def _last_frames(self, infos: Any, ended: Array) -> Columns:
+        """Return what is known of the true last frames of episodes after which the environment was reset."""
+        facts: dict[str, Any] = {**self._labels(final := final_info(infos))}
         # Of a wrapper around each environment it is in final_info, of one around all of them beside it.
-        env_reward = to_numpy(final.get("env_reward", env_reward)).astype(np.float32)
-        return {**self._labels(final), "env_reward": env_reward[: self._watched]}
+        if "env_reward" in final:
+            facts["env_reward"] = to_numpy(final["env_reward"]).astype(np.float32)
+        observed = _columns(final_rows(infos["final_obs"], ended), self._frames.final(infos, ended))
+        return {**observed, **{name: column[ended] for name, column in facts.items()}}
 
     def _labels(self, infos: Any) -> Columns:
         labels = {"success": success_of(infos, self.num_envs), "grasp": flags_of(infos, GRASP_KEYS, self.num_envs)}
@@ -229,9 +230,6 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def _observe(self, obs: Any) -> Columns:
         envs = None if self._watched == self.num_envs else np.arange(self._watched)
         return {name: column[: self._watched] for name, column in _columns(obs, self._frames.now(obs, envs)).items()}
-
-    def _observe_final(self, infos: Any, envs: Array) -> Columns:
-        return _columns(final_rows(infos["final_obs"], envs), self._frames.final(infos, envs))
 
     def __enter__(self) -> Self:
         return self

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rewardlab.data import FORMATS, Problem, StoredEpisode, read_episodes
-from rewardlab.data.formats import is_episode_name
+from rewardlab.data import Problem, StoredEpisode, read_episodes
+from rewardlab.data.formats import SUFFIXES, is_episode_name
 from rewardlab.data.images import IMAGE_SUFFIXES, read_image
 from rewardlab.data.reader import episode_paths, walk_files
 from rewardlab.errors import ConfigError, DataError
@@ -83,8 +83,8 @@ def _below(path: Path) -> tuple[list[Path], list[StoredEpisode]]:
     if path.is_dir() and not episode_paths(path):
         return _pictures(path), []
     if path.is_file() and not is_episode_name(path):
-        suffixes = [*IMAGE_SUFFIXES, *(FORMATS[name].suffix for name in FORMATS)]
-        raise DataError(f"{path} is neither a picture nor an episode; expected a file ending in {', '.join(suffixes)}")
+        suffixes = ", ".join((*IMAGE_SUFFIXES, *SUFFIXES))
+        raise DataError(f"{path} is neither a picture nor an episode; expected a file ending in {suffixes}")
     return [], list(read_episodes(path))
 
 

@@ -5,6 +5,7 @@ terminated, any other as truncated. Task, seed and policy have no place in it.
 """
 
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES, STATE
 from rewardlab.observations import to_numpy
 
-MAIN_CAMERA = "base_camera"
-MAIN_IMAGES = "main_images"
+KEY_OF_CAMERA = {"base_camera": "main_images", "main_camera": "main_camera"}
 
 
 class PickleFormat(EpisodeFormat):
@@ -126,21 +126,12 @@ def _as_bool(value: Any) -> bool:
 
 
 def _image_key(camera: str) -> str:
-    key = _key_for(camera)
+    # "main_camera" keeps its name: "main_images" is the base camera.
+    key = KEY_OF_CAMERA.get(camera, re.sub("_camera$", "_images", camera))
     if _camera_name(key) != camera or key == "states":
         raise DataError(f"a camera named '{camera}' has no place in the pickle format; rename it <name>_camera")
     return key
 
 
-def _key_for(camera: str) -> str:
-    if camera == MAIN_CAMERA:
-        return MAIN_IMAGES
-    name = camera.removesuffix("_camera")
-    # "main_camera" keeps its name: "main_images" is the base camera.
-    return camera if name in (camera, "main") else f"{name}_images"
-
-
 def _camera_name(key: str) -> str:
-    if key == MAIN_IMAGES:
-        return MAIN_CAMERA
-    return f"{key.removesuffix('_images')}_camera" if key.endswith("_images") else key
+    return "base_camera" if key == "main_images" else re.sub("_images$", "_camera", key)

@@ -238,9 +238,9 @@ def _check_choice(kind: str, name: str, choices: Sequence[str]) -> None:
 
 
 def _read_randomize(randomize: Mapping[str, bool] | bool) -> Randomize:
-    if isinstance(randomize, bool):
-        return Randomize.everything() if randomize else Randomize()
     known = [f.name for f in dataclasses.fields(Randomize)]
+    if isinstance(randomize, bool):
+        return Randomize(**dict.fromkeys(known, randomize))
     if not isinstance(randomize, Mapping):
         raise ConfigError(f"randomize is {randomize!r}, expected true, false or a block of {', '.join(known)}")
     for name, value in randomize.items():
