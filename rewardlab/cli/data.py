@@ -3,7 +3,6 @@
 import argparse
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 from rewardlab.cli.command import Commands, add_command, add_group, positive
 
@@ -47,21 +46,17 @@ def _info(arguments: argparse.Namespace) -> int:
     print(f"  task       {listed(summary.tasks)}")
     print(f"  policy     {listed(summary.policies)}")
     print(f"  format     {listed(summary.formats)}")
-    for path, problem in summary.damaged:
-        print(f"  damaged    {_named(path, problem)}")
+    for problem in summary.damaged:
+        print(f"  damaged    {problem.sentence}")
     return 1 if summary.damaged else 0
-
-
-def _named(path: Path, problem: str) -> str:
-    return problem if str(path) in problem else f"{path}: {problem}"
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     from rewardlab.data.inspection import verify
 
     problems = verify(arguments.path)
-    for path, problem in problems:
-        print(_named(path, problem))
+    for problem in problems:
+        print(problem.sentence)
     print(f"problems: {len(problems)}" if problems else f"every episode in {arguments.path} is whole")
     return 1 if problems else 0
 

@@ -66,7 +66,9 @@ def _score(arguments: argparse.Namespace) -> int:
     model = load_success_classifier(arguments.checkpoint)
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
-    failed = [_complain(problem) for problem in inputs.problems]
+    problems = list(inputs.problems)
+    for problem in problems:
+        print(f"error: {problem.sentence}", file=sys.stderr)
     with _progress(len(inputs)) as progress, _output(arguments.out) as out:
         strip = STRIP if plots else 0
         results = score_files(model, inputs, threshold=arguments.threshold, strip=strip, progress=progress)
@@ -74,7 +76,8 @@ def _score(arguments: argparse.Namespace) -> int:
         def readable() -> "Iterator[ScoredFile]":
             for result in results:
                 if isinstance(result, Problem):
-                    failed.append(_complain(result))
+                    problems.append(result)
+                    print(f"error: {result.sentence}", file=sys.stderr)
                     continue
                 yield result
                 if result.path in plots:
@@ -90,13 +93,7 @@ def _score(arguments: argparse.Namespace) -> int:
     for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
         if place:
             print(f"{kind}: {place}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def _complain(problem: tuple[Path, str]) -> Path:
-    path, text = problem
-    print(f"error: {text}" if str(path) in text else f"error: {path}: {text}", file=sys.stderr)
-    return path
+    return 1 if problems else 0
 
 
 def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:

@@ -3,7 +3,6 @@
 from rewardlab.config.load import (
     config_from_mapping,
     config_names,
-    default_config_dir,
     load_config,
     text_override,
     to_overrides,
@@ -15,7 +14,6 @@ __all__ = [
     "ExperimentConfig",
     "config_from_mapping",
     "config_names",
-    "default_config_dir",
     "load_config",
     "text_override",
     "to_overrides",

@@ -96,21 +96,13 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _write(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> None:
-    # Few system calls, here and above: each lets go of the GIL, and environments that are stepping meanwhile wait
+    # A large buffer, for few system calls: each lets go of the GIL, and environments that are stepping meanwhile wait
     # longer to win it back than the call takes.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        waiting = [memoryview(piece).cast("B") for piece in pieces if memoryview(piece).nbytes]
-        while waiting:
-            written = os.writev(descriptor, waiting)
-            while waiting and written >= len(waiting[0]):
-                written -= len(waiting.pop(0))
-            if waiting:
-                waiting[0] = waiting[0][written:]
+    with path.open("xb", buffering=2**20) as file:
+        file.writelines(pieces)
         if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _publish(temporary: Path, target: Path) -> bool:

@@ -216,7 +216,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _last_frames(self, infos: Any, ended: Array) -> Columns:
         """Return what is known of the true last frames of episodes after which the environment was reset."""
-        facts: dict[str, Any] = {**self._labels(final := final_info(infos))}
+        final = final_info(infos)
+        facts = self._labels(final)
         # Of a wrapper around each environment it is in final_info, of one around all of them beside it.
         if "env_reward" in final:
             facts["env_reward"] = to_numpy(final["env_reward"]).astype(np.float32)
