@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -66,34 +67,32 @@ def _score(arguments: argparse.Namespace) -> int:
     model = load_success_classifier(arguments.checkpoint)
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
-    problems = list(inputs.problems)
-    for problem in problems:
-        print(f"error: {problem.sentence}", file=sys.stderr)
+    cut = arguments.threshold or model.threshold
+    words = f"threshold {cut:.4g}" + ("" if arguments.threshold else " of the checkpoint")
+    table = partial(write_table, every_frame=arguments.frames, threshold=words)
+    writers: dict[str, Callable[..., None]] = {"table": table, "json": write_json, "csv": write_csv}
+    failed = False
+
+    def readable(results: "Iterator[ScoredFile | Problem]") -> "Iterator[ScoredFile]":
+        nonlocal failed
+        for result in results:
+            if isinstance(result, Problem):
+                failed = True
+                print(f"error: {result.sentence}", file=sys.stderr)
+                continue
+            yield result
+            if result.path in plots:
+                _draw(result, plots[result.path], cut)
+
     with _progress(len(inputs)) as progress, _output(arguments.out) as out:
         strip = STRIP if plots else 0
-        results = score_files(model, inputs, threshold=arguments.threshold, strip=strip, progress=progress)
-
-        def readable() -> "Iterator[ScoredFile]":
-            for result in results:
-                if isinstance(result, Problem):
-                    problems.append(result)
-                    print(f"error: {result.sentence}", file=sys.stderr)
-                    continue
-                yield result
-                if result.path in plots:
-                    _draw(result, plots[result.path], arguments.threshold or model.threshold)
-
-        if arguments.format == "table":
-            given = arguments.threshold is not None
-            threshold = f"threshold {arguments.threshold if given else model.threshold:.4g}"
-            threshold += "" if given else " of the checkpoint"
-            write_table(out, readable(), every_frame=arguments.frames, threshold=threshold)
-        else:
-            {"json": write_json, "csv": write_csv}[arguments.format](out, readable())
+        writers[arguments.format](
+            out, readable(score_files(model, inputs, threshold=cut, strip=strip, progress=progress))
+        )
     for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
         if place:
             print(f"{kind}: {place}", file=sys.stderr)
-    return 1 if problems else 0
+    return 1 if failed else 0
 
 
 def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:

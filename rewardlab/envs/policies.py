@@ -15,9 +15,11 @@ from rewardlab.registry import Registry
 
 
 class Policy(Protocol):
-    """Acts on batches of observations; `begin` marks the environments in which an episode has just begun."""
+    """Acts on batches of observations."""
 
-    def begin(self, fresh: NDArray[np.bool_]) -> None: ...
+    def begin(self, fresh: NDArray[np.bool_]) -> None:
+        """Learn in which environments an episode has just begun; a policy without memory does nothing."""
+        return
 
     def act(self, observation: Any) -> NDArray[Any]: ...
 
@@ -30,13 +32,10 @@ def make_policy(name: str, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
 
 
 @POLICIES.register("random")
-class RandomPolicy:
+class RandomPolicy(Policy):
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         self._space = env.action_space
         self._space.seed(seed)
-
-    def begin(self, fresh: NDArray[np.bool_]) -> None:
-        """Do nothing: it has no memory."""
 
     def act(self, observation: Any) -> NDArray[Any]:
         return np.asarray(self._space.sample())

@@ -119,12 +119,13 @@ def score_files(
     strip: int = 0,
     progress: Callable[[float], None] = lambda files: None,
 ) -> Iterator[ScoredFile | Problem]:
-    """Score pictures and episodes, one result a file; one that cannot be read is a Problem, and the next one follows.
+    """Score pictures and episodes, one result a file; one that cannot be read is a Problem, as are paths without files.
 
     `threshold=None` is the model's own. `strip` frames of each episode are handed out with its scores. `progress` is
     told how many files are done, in fractions. Memory holds one batch of pictures and the numbers of one episode.
     """
     cut = model.threshold if threshold is None else threshold
+    yield from inputs.problems
     done = 0
     for done, result in enumerate(_score_snapshots(model, inputs.snapshots, cut), start=1):
         yield result
