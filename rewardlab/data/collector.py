@@ -104,10 +104,6 @@ class EpisodeCollector:
         """Return which environments have an unfinished episode."""
         return np.array([buffer is not None for buffer in self._buffers])
 
-    def length(self, env: int) -> int:
-        buffer = self._buffers[env]
-        return 0 if buffer is None else len(buffer.rows)
-
     def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Begin a new episode in each environment with its reset frame; an unfinished one there is dropped."""
         for env in env_ids:
@@ -179,7 +175,8 @@ class EpisodeCollector:
 
     def _check(self, env_ids: Sequence[int], columns: Columns) -> None:
         def locate(row: int) -> str:
-            return f"env {env_ids[row]}, step {self.length(env_ids[row])}"
+            buffer = self._buffers[env_ids[row]]
+            return f"env {env_ids[row]}, step {0 if buffer is None else len(buffer.rows)}"
 
         try:
             check_forms(columns)

@@ -123,6 +123,11 @@ def _facts_in(columns: Columns, success: bool) -> dict[str, Any]:
     }
 
 
+def as_action(actions: Array) -> Array:
+    """Return actions in the type that episodes store: int64 for choices, float32 for vectors."""
+    return actions.astype(np.int64 if actions.dtype.kind in "biu" else np.float32)
+
+
 def check_episode(episode: Episode) -> None:
     """Raise a DataError that names the column, what was found and what was expected."""
     check_columns(episode.columns)

@@ -40,6 +40,10 @@ class FrameTable:
     def failures(self) -> int:
         return len(self) - self.successes
 
+    def missing_label(self) -> str | None:
+        """Return the label that no frame has, if there is one."""
+        return "success" if self.successes == 0 else "failure" if self.failures == 0 else None
+
     def describe(self) -> str:
         episodes = len(np.unique(self.episode))
         return f"{len(self):,} frames ({self.successes:,} success, {self.failures:,} failure) of {episodes:,} episodes"
@@ -76,15 +80,13 @@ def split_by_episode(table: FrameTable, val_fraction: float, seed: int) -> tuple
     validation = held_out[table.episode]
     sides = table.rows(~validation), table.rows(validation)
     for name, side in zip(("training", "validation"), sides, strict=True):
-        if side.successes == 0 or side.failures == 0:
-            missing = "success" if side.successes == 0 else "failure"
+        if missing := side.missing_label():
             raise DataError(f"the {name} split has no {missing} frame: {side.describe()}. Collect more {missing}es")
     return sides
 
 
 def _require_both_classes(table: FrameTable, shows_success: Bools) -> None:
-    if table.successes == 0 or table.failures == 0:
-        missing = "success" if table.successes == 0 else "failure"
+    if missing := table.missing_label():
         raise DataError(f"no frame is labelled {missing}: {table.describe()}. A classifier needs both; collect more")
     if shows_success.sum() < 2:
         raise DataError(

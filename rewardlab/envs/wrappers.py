@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
-from rewardlab.data.episodes import Array, Columns
+from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.envs.step_results import (
     CameraFrames,
@@ -121,15 +121,6 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         """Whether both targets are reached; from then on nothing is drawn or written."""
         return self._collector.full
 
-    @property
-    def policy(self) -> str:
-        """Name of the policy that acts; a change holds for episodes that begin afterwards."""
-        return self._collector.policy
-
-    @policy.setter
-    def policy(self, name: str) -> None:
-        self._collector.policy = name
-
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -155,15 +146,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         finally:
             super().close(**kwargs)
 
-    def flush(self) -> None:
-        """Wait until every ended episode is on disk."""
-        self._collector.flush()
-
     def _record(self, actions: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> None:
         check_autoreset(self._frames.autoreset, infos)
         reward = to_numpy(reward).astype(np.float32)
         arrival = {
-            "action": _as_action(to_numpy(actions)),
+            "action": as_action(to_numpy(actions)),
             "reward": reward,
             "env_reward": to_numpy(infos.get("env_reward", reward)).astype(np.float32),
             "terminated": to_numpy(terminated).astype(bool),
@@ -203,7 +190,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _begin(self, envs: Array, observed: Columns, infos: Any) -> None:
         action_space = self.env.action_space
-        action = _as_action(np.zeros(action_space.shape or (), action_space.dtype))
+        action = as_action(np.zeros(action_space.shape or (), action_space.dtype))
         rewards = dict.fromkeys(("reward", "env_reward"), np.zeros(self._watched, np.float32))
         ends = dict.fromkeys(("terminated", "truncated"), np.zeros(self._watched, bool))
         columns = {**observed, "action": action, **rewards, **ends, **self._labels(infos)}
@@ -249,7 +236,3 @@ def _columns(obs: Any, frames: Mapping[str, Array]) -> Columns:
         raise DataError(f"observations have {found}; expected 'state' (or 'observation'), as there are no cameras")
     columns = {f"observation.{name}": array for name, array in vectors.items()}
     return columns | {IMAGES + camera: pictures for camera, pictures in frames.items()}
-
-
-def _as_action(actions: Array) -> Array:
-    return actions.astype(np.int64 if actions.dtype.kind in "biu" else np.float32)

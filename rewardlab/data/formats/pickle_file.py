@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rewardlab.data import unpickle
-from rewardlab.data.episodes import Array, Columns, Episode
+from rewardlab.data.episodes import Array, Columns, Episode, as_action
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
@@ -76,14 +76,10 @@ def _columns(frames: list[Any]) -> Columns:
             columns[IMAGES + _camera_name(key)] = to_uint8_hwc(values, key)
         elif values.size:
             columns[STATE] = values.reshape(len(frames), -1).astype(np.float32)
-    for key in ("action", "reward"):
-        if frames[0].get(key) is not None:
-            columns[key] = _stack(frames, key)
-    if "action" in columns:
-        integer = columns["action"].dtype.kind in "biu"
-        columns["action"] = columns["action"].astype(np.int64 if integer else np.float32)
-    if "reward" in columns:
-        columns["reward"] = columns["reward"].astype(np.float32).reshape(len(frames))
+    if frames[0].get("action") is not None:
+        columns["action"] = as_action(_stack(frames, "action"))
+    if frames[0].get("reward") is not None:
+        columns["reward"] = _stack(frames, "reward").astype(np.float32).reshape(len(frames))
     success = _flags(frames, "success")
     done = _flags(frames, "done")
     columns.update(success=success, terminated=done & success, truncated=done & ~success)
