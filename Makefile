@@ -25,8 +25,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	@$(BIN)/rewardlab demo
 
+# One process per core, with one thread each: the networks of the tests are tiny.
+# `make test PYTEST_ARGS="-k words"` runs some of them.
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest  # their networks are tiny: on a busy machine, threads that wait cost minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .
