@@ -157,9 +157,10 @@ def _write(output: Path, checkpoint: Path, best: _Best) -> None:
     import torch
 
     from rewardlab.data.atomic import replace_file
+    from rewardlab.data.stored_frames import validation_logits
     from rewardlab.rewards import load_success_classifier
     from rewardlab.rewards.checkpoint import read_checkpoint
-    from rewardlab.training.fit import validation_figures, validation_logits
+    from rewardlab.training.fit import validation_figures
 
     stored, model, train = read_checkpoint(checkpoint), load_success_classifier(checkpoint), best.fit.loader.table
     figures = validation_figures(validation_logits(model.logits, train, model.image_keys), train)

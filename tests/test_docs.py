@@ -15,7 +15,6 @@ from rewardlab.config import config_names, load_config
 from rewardlab.envs.policies import POLICIES
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.loading import sort_models
 
 DOCS = Path(__file__).parent.parent / "docs"
 ZOO = sorted(name for name in REWARD_MODELS if not issubclass(REWARD_MODELS[name], SuccessClassifier))
@@ -72,7 +71,7 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
     (block,) = code_blocks(DOCS / "zoo" / "README.md", "yaml")
     (tmp_path / "both.yaml").write_text(block)
     cfg = load_config(str(tmp_path / "both.yaml"), check_files=False)
-    weights = {model.model_type: model.weight for model in sort_models(cfg.reward).others}
+    weights = {model.model_type: model.weight for model in cfg.reward.models}
     assert weights == {"gail": 1.0, "rnd": 0.5}
 
 

@@ -14,7 +14,7 @@ from rewardlab.envs.policies import POLICIES, make_policy
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.rewards import create_reward_model, load_reward_model
 from rewardlab.rewards.base import REWARD_MODELS
-from rewardlab.rewards.loading import sort_models
+from rewardlab.rewards.loading import named_models
 
 OWN = """
 import numpy as np
@@ -72,7 +72,7 @@ def test_a_checkpoint_does_not_choose_what_is_imported(own_module: Path) -> None
         load_reward_model(path)
     overrides = ["reward.use_reward_model=true", f"reward.model.checkpoint_path={path}"]
     with pytest.raises(RewardlabError, match="unknown reward model 'own_things:mine'"):
-        sort_models(load_config("tabletop_ppo_mlp", overrides).reward)
+        named_models(load_config("tabletop_ppo_mlp", overrides).reward)
     assert "own_things" not in sys.modules
 
 

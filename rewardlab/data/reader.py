@@ -30,6 +30,11 @@ class StoredEpisode:
         return self.format.facts(self.path)
 
     @property
+    def identity(self) -> str:
+        """Tells the contents of episodes apart, wherever their files are."""
+        return self.format.identity(self.path)
+
+    @property
     def length(self) -> int:
         return self.facts.length
 

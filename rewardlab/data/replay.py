@@ -91,7 +91,7 @@ class ReplayBuffer:
         self._rows, self._size, self._next = None, 0, 0
         if state["size"]:
             rows = TensorDict(state["rows"], batch_size=[state["size"]])
-            if state["frames"]:
+            if state.get("frames"):
                 rows = rows.set(FRAME, self.frames.add(state["frames"], rows[FRAME] >= 0))
             self._append(rows)
         self._next = state["next"]

@@ -117,14 +117,14 @@ class Demo:
 
     def report(self, success: Mapping[str, float], classifier: Path) -> Path:
         warm_up, learned = (read_history(self.out / name / HISTORY) for name in ("warm_up", "learned_reward"))
-        audit = load_state(latest_checkpoint(self.out / "learned_reward"))[0]["rewards"]["audit"]
+        audits = load_state(latest_checkpoint(self.out / "learned_reward"))[0]["rewards"]["audits"]
         metrics = (read_checkpoint(classifier).config or {})["metrics"]
         return write_policy_report(
             self.out / "report.html",
             title="PickCube on a learned reward",
             history=[*warm_up, *learned],
             stages=[("task's reward", 0), ("learned reward", int(warm_up[-1]["env_steps"]))],
-            alarms=[Alarm(**alarm) for alarm in audit["alarms"]],
+            alarms=[Alarm(**alarm) for audit in audits.values() for alarm in audit["alarms"]],
             disputed=self.out / "learned_reward" / "audit",
             figures=TrustFigures.from_json(metrics),
             comparison=[Comparison(self.seed, success["learned"], success["true"])],

@@ -46,18 +46,19 @@ class PolicyRewards:
         if shown:
             self.scorers = launch_reward_workers(cluster, cfg.reward, shown, off_policy=self.off_policy)
             self.facts = self.scorers[0].submit("facts").result()
-        self.audits = self._make_audits()
+        self.audits: dict[str, Audit] = {}
+        self._audit_models(shown)
         self.terminal_only = False  # an alarm switched from per_step to terminal rewards
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
 
-    def bind(self, cluster: Cluster, actor: Worker, task: Spaces, expert_data: Any) -> None:
+    def bind(self, cluster: Cluster, actor: Worker, envs: Group, task: Spaces, expert_data: Any) -> None:
         """Build the models that depend on the task, and give the learner what it needs of the reward."""
-        self.actor = actor
+        self.actor, self.envs = actor, envs
         if self._trained:
-            reward, algorithm = self.cfg.reward, self.cfg.algorithm
+            cfg = self.cfg
             self.trainer = cluster.launch(
                 "reward",
-                lambda seat: RewardTrainer.from_config(reward, algorithm, task, expert_data=expert_data),
+                lambda seat: RewardTrainer.from_config(cfg, task, expert_data=expert_data),
                 name="RewardTrainer",
                 count=1,
             )[0]
@@ -77,6 +78,11 @@ class PolicyRewards:
         cameras = tuple(dict.fromkeys(camera for facts in self.facts.values() for camera in facts.term.cameras))
         terminal = self.terminal_only or self.cfg.reward.reward_mode == "terminal"
         return FrameRequest(cameras, terminal) if cameras else None
+
+    @property
+    def ending(self) -> list[str]:
+        """The models whose verdict ends an episode."""
+        return [name for name, facts in self.facts.items() if facts.term.ends_episode]
 
     @property
     def needs_next_observations(self) -> bool:
@@ -193,8 +199,9 @@ class PolicyRewards:
             self.facts |= self.trainer.submit("facts", retry=True).result()
         if self.scorers is not None and shown:
             self.scorers.setup("load_weights", {name: state[name] for name in shown})
-        for name in shown:
-            self._update_audit(name)
+        if shown and self.ending:
+            self.envs.setup("load_reward_models", {name: state[name] for name in shown})
+        self._audit_models(shown)
         if self.off_policy:
             self.actor.submit("set_rewards", self.rule, state).result()
 
@@ -224,23 +231,12 @@ class PolicyRewards:
             figures |= {key.replace("audit/", prefix, 1): value for key, value in result.figures.items()}
         return figures
 
-    def _make_audits(self) -> dict[str, Audit]:
-        """One for each term that gives probabilities."""
-        audited = [name for name, facts in self.facts.items() if facts.term.probability_map is not None]
-        if not self.cfg.reward.audit.enabled:
-            return {}
-        audits = {}
-        for name in audited:
-            directory = self.out / "audit" if len(audited) == 1 else self.out / "audit" / name
-            audits[name] = Audit(self.cfg.reward, threshold=0.5, directory=directory)
-            audits[name].set_model(*self._audited_model(name))
-        return audits
-
-    def _update_audit(self, name: str) -> None:
-        if name in self.audits:
-            self.audits[name].set_model(*self._audited_model(name))
-
-    def _audited_model(self, name: str) -> tuple[float, ScoreHistogram | None]:
-        facts = self.facts[name]
-        assert facts.term.probability_map is not None
-        return facts.term.probability_map.threshold, ScoreHistogram.from_metrics(facts.metrics)
+    def _audit_models(self, names: list[str]) -> None:
+        """Tell the audit of each of these terms that gives probabilities about its model as it is now."""
+        several = sum(facts.term.probability_map is not None for facts in self.facts.values()) > 1
+        for name in names:
+            term, metrics = self.facts[name]
+            if term.probability_map is not None and self.cfg.reward.audit.enabled:
+                directory = self.out / "audit" / name if several else self.out / "audit"
+                audit = self.audits.setdefault(name, Audit(self.cfg.reward, directory=directory))
+                audit.set_model(term.probability_map.threshold, ScoreHistogram.from_metrics(metrics))

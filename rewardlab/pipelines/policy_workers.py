@@ -17,6 +17,7 @@ from rewardlab.workers.actor import ActorWorker
 from rewardlab.workers.cluster import Cluster, Seat
 from rewardlab.workers.env import EnvWorker
 from rewardlab.workers.group import Group, Worker
+from rewardlab.workers.reward import RewardWorker
 from rewardlab.workers.rollout import Lanes, RolloutWorker
 from rewardlab.workers.threads import threads_of_a_large_network
 
@@ -46,7 +47,7 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
         name="RolloutGroup",
         count=len(envs),
     )
-    rewards.bind(cluster, actors[0], task, expert_data)
+    rewards.bind(cluster, actors[0], envs, task, expert_data)
     if cfg.algorithm.name == "sac" and cfg.algorithm.sac.demo_path is not None:
         actors[0].submit("load_demonstrations").result()
     return PolicyWorkers(
@@ -68,6 +69,7 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
             _share(cfg.env.train, seat),
             seed=_seed(cfg, 0, seat),
             frames=request,
+            ending=RewardWorker(cfg.reward, names=rewards.ending) if rewards.ending else None,
             collection=collection,
             keep_next=keep_next,
         )

@@ -163,6 +163,12 @@ class PolicyTraining:
         this_run = checkpoint.resolve().parent == self.checkpoints.resolve()
         if not this_run:
             state["actor"]["replay"] = None
+        elif self.cfg.reward.use_reward_model and "audits" not in state["rewards"]:
+            raise ConfigError(
+                f"runner.resume_dir: {checkpoint} was written by an earlier version of rewardlab, which stored reward "
+                "models in another form. To begin a new run with its policy, set another "
+                "runner.logger.experiment_name"
+            )
         try:
             self.actor.submit("load_state_dict", state["actor"]).result()
         except (RuntimeError, KeyError, ValueError) as error:
@@ -175,7 +181,8 @@ class PolicyTraining:
             return False
         self._best = state["best"]
         try:
-            self.rewards.load_state_dict(state["rewards"])
+            if self.cfg.reward.use_reward_model:
+                self.rewards.load_state_dict(state["rewards"])
         except (ConfigError, DataError) as error:
             raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:

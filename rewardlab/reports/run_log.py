@@ -73,16 +73,18 @@ class RunLog:
         self._progress.console.print(words, highlight=False, soft_wrap=True)
 
     def _open(self) -> None:
-        if self.directory is not None:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._tensorboard = SummaryWriter(str(self.directory))
+        assert self.directory is not None
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._tensorboard = SummaryWriter(str(self.directory))
 
     def _append(self, row: Mapping[str, Any]) -> None:
-        if self.directory is not None:
-            with (self.directory / HISTORY).open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        assert self.directory is not None
+        with (self.directory / HISTORY).open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
     def _try(self, write: Callable[[], object]) -> None:
+        if self.directory is None:
+            return
         try:
             write()
         except OSError as error:

@@ -85,7 +85,7 @@ class Audit:
         self,
         config: RewardConfig,
         *,
-        threshold: float,
+        threshold: float = 0.5,
         reference: ScoreHistogram | None = None,
         directory: Path | None = None,
     ) -> None:

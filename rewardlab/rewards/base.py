@@ -14,7 +14,7 @@ from gymnasium import Space
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
-from rewardlab.config.schema import AlgorithmConfig, RewardConfig
+from rewardlab.config.schema import AlgorithmConfig, DataConfig, RewardConfig
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.weights import check_weights
 from rewardlab.registry import Registry
@@ -95,6 +95,9 @@ class BaseRewardModel(ABC):
 
     def check_run(self, reward: RewardConfig, algorithm: AlgorithmConfig) -> None:  # noqa: B027 - most have no objection
         """Raise a ConfigError if a run with these settings makes no sense with this model."""
+
+    def prepare_cotraining(self, data: DataConfig, seed: int) -> None:  # noqa: B027 - most need nothing
+        """Load what the model needs besides the policy's own transitions, before it is trained further in a run."""
 
     @property
     def learns_from_expert(self) -> bool:

@@ -8,7 +8,14 @@ from typing import Any, ClassVar, Self, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
+from rewardlab.config.schema import DataConfig, ThresholdConfig
+from rewardlab.data import read_episodes
+from rewardlab.data.frames import FrameTable
+from rewardlab.data.stored_frames import validation_logits
+from rewardlab.data.used_episodes import UsedEpisodes, split_frames
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.figures.metrics import FrameScores
+from rewardlab.figures.trust import TrustFigures, assess
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.models.classifiers import ImageClassifier, average_pool_classifier, spatial_classifier
 from rewardlab.models.image_preprocessor import ImageArray
@@ -75,8 +82,10 @@ class SuccessClassifier(BaseRewardModel):
         self.class_prior: float | None = None  # share of successes in the data it was trained on
         self.metrics: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.used_episodes: UsedEpisodes | None = None  # that trained and validated it; None: nobody recorded them
         self.updates = 0
         self._frames = LabelledFrames(seed)
+        self._held_out: FrameTable | None = None
         self._optimizer: torch.optim.Optimizer | None = None
         self._fast: InferenceNetwork | None = None
         self._fast_of: tuple[object, ...] = ()
@@ -84,6 +93,11 @@ class SuccessClassifier(BaseRewardModel):
     def __getstate__(self) -> dict[str, Any]:
         # oneDNN's layout can be neither copied nor pickled, and a log file stays where it is.
         return {**vars(self), "_fast": None, "tb_logger": None}
+
+    def _common_settings(self) -> dict[str, Any]:
+        named = {name: getattr(self, name) for name in ("arch", "hidden_dim", "width", "norm", "precision")}
+        images = {"image_keys": list(self.image_keys), "image_size": list(self.image_size)}
+        return {**named, **images, "normalize": self.network.preprocess.normalize}
 
     @property
     def image_keys(self) -> tuple[str, ...]:
@@ -164,16 +178,41 @@ class SuccessClassifier(BaseRewardModel):
         if self.time_to_clear(iter):
             self._frames.clear()
 
+    def prepare_cotraining(self, data: DataConfig, seed: int) -> None:
+        """Find the episodes that trained and validated the model: to learn from them beside what is collected, so that
+        they are not forgotten, and to choose its threshold again whenever its weights change."""
+        if self.used_episodes is None:
+            if not data.paths:
+                raise ConfigError(
+                    f"reward.cotrain: the checkpoint of '{self.model_type}' does not record the episodes that it was "
+                    "trained and validated on, as those of older versions do not: its threshold could not follow its "
+                    "weights. Train it again with `rewardlab train-reward`, or name labelled episodes by data.data_path"
+                )
+            train, self._held_out = split_frames(read_episodes(*data.paths), data, seed)
+            self.used_episodes = UsedEpisodes.record(train, self._held_out, data, seed)
+        else:
+            train, self._held_out = self.used_episodes.find(data.paths)
+        self._frames.replay(train, self.image_keys)
+
+    def calibrate(self, held_out: FrameTable, target_fpr: float, seed: int = 0) -> tuple[FrameScores, TrustFigures]:
+        """Choose temperature and threshold on held-out frames, and measure how far the model can be trusted."""
+        logits = validation_logits(self.logits, held_out, self.image_keys)
+        names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in held_out.episodes)
+        scores = FrameScores(held_out.episode, held_out.time, held_out.label, logits, names)
+        figures = assess(scores, target_fpr, seed=seed)
+        self.threshold, self.temperature = figures.threshold, figures.temperature
+        self.class_prior, self.metrics = figures.class_prior, figures.to_json()
+        return scores, figures
+
     def can_train(self) -> bool:
         return self._frames.has_both_classes
 
     def train(self) -> None:
-        """Make `update_per_collect` steps on balanced batches of the collected frames."""
+        """Make `update_per_collect` steps on balanced batches of the collected and the recorded frames; with recorded
+        held-out episodes, choose temperature and threshold again and measure the figures again."""
         self._check_ready()
         self._frames.check_trainable()
-        if self._optimizer is None:
-            trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            self._optimizer = torch.optim.AdamW(trainable, lr=self.learning_rate)
+        optimizer = self._prepared_optimizer()
         dtype = compute_dtype(self.precision, self.device)
         self.network.train()
         try:
@@ -181,9 +220,17 @@ class SuccessClassifier(BaseRewardModel):
                 images, labels = self._frames.balanced_batch(self.batch_size)
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
                     loss = self.network.learn(images, labels)
-                self._step(loss, self._optimizer)
+                self._step(loss, optimizer)
         finally:
             self.network.eval()
+        if self._held_out is not None:
+            self.calibrate(self._held_out, self.metrics.get("target_fpr", ThresholdConfig().target_fpr))
+
+    def _prepared_optimizer(self) -> torch.optim.Optimizer:
+        if self._optimizer is None:
+            trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
+            self._optimizer = torch.optim.AdamW(trainable, lr=self.learning_rate)
+        return self._optimizer
 
     def _step(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
         value = float(loss.detach())
@@ -205,6 +252,7 @@ class SuccessClassifier(BaseRewardModel):
             "class_prior": self.class_prior,
             "metrics": self.metrics,
             "notes": self.notes,
+            "used_episodes": None if self.used_episodes is None else self.used_episodes.to_json(),
         }
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -220,6 +268,24 @@ class SuccessClassifier(BaseRewardModel):
         self.network.load_state_dict(weights)
         self.threshold = float(state.get("calibration.threshold", self.threshold))
         self.temperature = float(state.get("calibration.temperature", self.temperature))
+
+    def training_state(self) -> dict[str, Any]:
+        return {
+            "weights": self.state_dict(),
+            "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
+            "frames": self._frames.state_dict(),
+            "updates": self.updates,
+            "class_prior": self.class_prior,
+            "metrics": self.metrics,
+        }
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        self.load_state_dict(state["weights"])
+        self._optimizer = None
+        if state["optimizer"] is not None:
+            self._prepared_optimizer().load_state_dict(state["optimizer"])
+        self._frames.load_state_dict(state["frames"])
+        self.updates, self.class_prior, self.metrics = state["updates"], state["class_prior"], dict(state["metrics"])
 
     def save(self, path: str | Path, *, card: str | None = None, pictures: Mapping[str, bytes] | None = None) -> Path:
         return write_checkpoint(Path(path), self.describe(), self.network.state_dict(), card=card, pictures=pictures)
@@ -261,17 +327,7 @@ class ResNetRewardModel(SuccessClassifier):
         super().__init__(network, precision=precision, **fitting)
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "arch": self.arch,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-            "image_size": list(self.image_size),
-            "image_keys": list(self.image_keys),
-            "normalize": self.network.preprocess.normalize,
-            "precision": self.precision,
-            "width": self.width,
-            "norm": self.norm,
-        }
+        return {"dropout": self.dropout, **self._common_settings()}
 
 
 @register_reward_model("binary_classifier")
@@ -367,20 +423,9 @@ class BinaryRewardClassifier(SuccessClassifier):
         return model
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "image_keys": list(self.image_keys),
-            "image_size": list(self.image_size),
-            "hidden_dim": self.hidden_dim,
-            "num_spatial_blocks": self.num_spatial_blocks,
-            "pretrained_encoder_path": self.pretrained_encoder_path,
-            "use_pretrain": self.use_pretrain,
-            "freeze_encoder": self.network.frozen,
-            "normalize": self.network.preprocess.normalize,
-            "precision": self.precision,
-            "arch": self.arch,
-            "width": self.width,
-            "norm": self.norm,
-        }
+        own = ("num_spatial_blocks", "pretrained_encoder_path", "use_pretrain")
+        named = {name: getattr(self, name) for name in own}
+        return {**named, "freeze_encoder": self.network.frozen, **self._common_settings()}
 
 
 def _three(image_size: Sequence[int]) -> tuple[int, int, int]:

@@ -55,12 +55,12 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
         obs, env_reward, terminated, truncated, info = self.env.step(action)
         ends = np.array([terminated], bool), np.array([truncated], bool)
         step = Step(to_numpy(action)[None], with_batch_axis(obs), torch.tensor([float(env_reward)]), *ends, {})
-        reward, estimates = self._rewards.of_step(step)
+        reward, estimates, ended = self._rewards.of_step(step)
         info = {**info, "env_reward": float(env_reward)}
         for name, estimate in estimates.items():
             if not estimate[0].isnan():
                 info[_info_key(self.manager, name)] = float(estimate[0])
-        return obs, float(reward[0]), terminated, truncated, info
+        return obs, float(reward[0]), bool(ended[0]), truncated, info
 
 
 class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
@@ -85,12 +85,14 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, env_reward, terminated, truncated, infos = self.env.step(actions)
         ends = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
         step = Step(to_numpy(actions), obs, torch.as_tensor(env_reward).float().cpu(), *ends, infos)
-        reward, estimates = self._rewards.of_step(step)
+        reward, estimates, ended = self._rewards.of_step(step)
         infos = {**infos, "env_reward": env_reward, "_env_reward": np.ones(self.num_envs, bool)}
         for name, estimate in estimates.items():
             key = _info_key(self.manager, name)
             infos[key], infos[f"_{key}"] = estimate.numpy(), ~np.isnan(estimate.numpy())
         learned = reward.to(env_reward.device) if isinstance(env_reward, Tensor) else reward.numpy()
+        if (ended != ends[0]).any():
+            terminated = ended
         return obs, learned, terminated, truncated, infos
 
 

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
+from rewardlab.data.used_episodes import UsedEpisodes
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
@@ -244,9 +245,11 @@ def _take_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: Sto
         model.class_prior = None if prior is None else float(prior)
         model.metrics = dict(config.get("metrics") or {})
         model.notes = [str(note) for note in config.get("notes") or []]
+        used = config.get("used_episodes")
+        model.used_episodes = None if used is None else UsedEpisodes.from_json(used)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{stored.source}: threshold, temperature, class_prior or metrics is broken ({error})"
+            f"{stored.source}: threshold, temperature, class_prior, metrics or used_episodes is broken ({error})"
         ) from error
     if not (0 < model.threshold < 1 and 0 < model.temperature < float("inf")):
         raise DataError(

@@ -167,9 +167,13 @@ class RewardManager:
         self.debug_images: dict[str, DebugImageWriter] = {}
         box = action_space if isinstance(action_space, spaces.Box) else None
         self._bounds = None if box is None else (torch.as_tensor(box.low), torch.as_tensor(box.high))
-        for term in self.terms:  # an unknown name must not wait for the first reward
+        for term in self.terms:  # what cannot be must not wait for the first reward
             if term.probability_map is not None:
                 term.probability_map(torch.zeros(0))
+            elif term.ends_episode:
+                raise ConfigError(
+                    f"reward.model.ends_episode: '{term.name}' gives no probability of success to end an episode by"
+                )
 
     @classmethod
     def from_config(
@@ -267,6 +271,14 @@ class RewardManager:
         if self.config.combine_mode == "replace" and len(self.config.models) == 1:
             shown["reward"] = batch["env_reward"]
         return shown
+
+    def calls_success(self, frames: Any) -> Tensor:
+        """Whether any of the models that may end an episode calls each frame a success."""
+        verdicts = []
+        for term in self.terms:
+            if term.ends_episode and term.probability_map is not None:
+                verdicts.append(self.score(term.name, frames) > term.probability_map.threshold)
+        return torch.stack(verdicts).any(0)
 
     def state_dict(self, names: Collection[str] | None = None) -> dict[str, Any]:
         """What the estimates of the models, or of those with these names, depend on."""

@@ -54,6 +54,11 @@ class StepRewards:
                     f"reward model '{model.model_type}' judges whole episodes, and a wrapper sees single steps; use it "
                     "with `rewardlab run`"
                 )
+        if self.autoreset != AutoresetMode.DISABLED and any(term.ends_episode for term in manager.terms):
+            raise ConfigError(
+                "reward.model.ends_episode: this vector environment resets by itself, when nobody has looked at the "
+                "frame yet; wrap the single environments, or use AutoresetMode.DISABLED"
+            )
         self._sees_transitions = len(self._cameras) < len(manager.models)
 
     def begin(self, obs: Any, mask: Bools | None = None) -> None:
@@ -61,16 +66,12 @@ class StepRewards:
         self._running = np.ones_like(self._running) if mask is None else self._running | to_numpy(mask).astype(bool)
         self._remember(obs)
 
-    def of_step(self, step: Step) -> tuple[Tensor, dict[str, Tensor]]:
-        """The reward of each environment, and the estimate of each term; NaN where its model was not asked."""
+    def of_step(self, step: Step) -> tuple[Tensor, dict[str, Tensor], Bools]:
+        """The reward of each environment, the estimate of each term, NaN where its model was not asked, and whether the
+        episode terminated, which a model with `ends_episode` may decide."""
         check_autoreset(self.autoreset, step.infos)
         running = self._running
         ended = (step.terminated | step.truncated) & running
-        self._running = {
-            AutoresetMode.SAME_STEP: running,
-            AutoresetMode.NEXT_STEP: ~ended,
-            AutoresetMode.DISABLED: running & ~ended,
-        }[self.autoreset]
         columns = {
             "env_reward": step.env_reward,
             "terminated": torch.from_numpy(step.terminated & running),
@@ -82,11 +83,21 @@ class StepRewards:
             batch["action"] = torch.as_tensor(step.action)
         estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in self.manager.terms}
         batch[ESTIMATE] = estimates
+        for term in self.manager.terms:
+            if term.ends_episode and term.probability_map is not None:
+                batch["terminated"] |= estimates[term.name] > term.probability_map.threshold
+        terminated = batch["terminated"].numpy() | step.terminated
+        ended = (terminated | step.truncated) & running
+        self._running = {
+            AutoresetMode.SAME_STEP: running,
+            AutoresetMode.NEXT_STEP: ~ended,
+            AutoresetMode.DISABLED: running & ~ended,
+        }[self.autoreset]
         self._remember(step.obs)
-        return compute_reward(self.manager.rule, batch), estimates
+        return compute_reward(self.manager.rule, batch), estimates, terminated
 
     def _estimate(self, term: RewardTerm, step: Step, batch: TensorDict, running: Bools, ended: Bools) -> Tensor:
-        asked = ended if term.asked == "last_step" else running
+        asked = ended if term.asked == "last_step" and not term.ends_episode else running
         rows = torch.from_numpy(asked)
         if not asked.any():
             found = torch.zeros(0)

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.compat.ding_models import adapted
-from rewardlab.config.schema import AlgorithmConfig, RewardConfig, RewardModelConfig
+from rewardlab.config.schema import ExperimentConfig, RewardConfig, RewardModelConfig
 from rewardlab.data.episode_replay import WholeEpisodes
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
@@ -43,14 +43,14 @@ class RewardTrainer:
     @classmethod
     def from_config(
         cls,
-        config: RewardConfig,
-        algorithm: AlgorithmConfig,
+        cfg: ExperimentConfig,
         task: tuple[Space[Any], Space[Any]],
         *,
         device: str = "cpu",
         expert_data: Any = None,
     ) -> Self:
         """Build the models for the spaces of a `task`; `expert_data` is for those whose config names none."""
+        config, algorithm = cfg.reward, cfg.algorithm
         wanted = {name: one for name, one in named_models(config).items() if needs_trainer(config, one)}
         models: dict[str, BaseRewardModel] = {}
         taken = expert_data is None
@@ -59,6 +59,8 @@ class RewardTrainer:
             model.check_run(config, algorithm)
             _check_trained(model, one, config)
             taken |= _give_expert_data(model, one, config, expert_data)
+            if config.cotrains(one):
+                model.prepare_cotraining(cfg.data, cfg.seed)
             models[name] = model.bind(*task)
         if config.reward_mode == "terminal" and len(models) == len(config.models) and not _any_frames(models):
             raise ConfigError(

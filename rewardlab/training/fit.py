@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from rewardlab.data.frames import FrameTable
+from rewardlab.data.stored_frames import FrameBatch
 from rewardlab.errors import DataError
 from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
 from rewardlab.models.learning_rate import WARM_UP, RunSchedule
 from rewardlab.training.augment import augment
-from rewardlab.training.loader import FrameBatch, FrameLoader, batches_in_order
+from rewardlab.training.loader import FrameLoader
 from rewardlab.training.processes import Processes
 
 MONITORS = {"val_loss": -1, "val_accuracy": 1}  # 1: higher is better, -1: lower is better
@@ -127,7 +128,7 @@ class Fit:
         """Return all that a resumed run needs. Call it on every process; only the leader's state is complete."""
         weights = self.weights()
         optimizer = self.processes.optimizer_state(self.network, self.optimizer)
-        return {"network": weights, "optimizer": optimizer["state"], "progress": asdict(self.progress)}
+        return {"network": weights, "optimizer": optimizer, "progress": asdict(self.progress)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called; the number of processes may differ."""
@@ -208,13 +209,6 @@ class Fit:
             f"the loss became {loss} in epoch {self.progress.epoch}, step {self.progress.step}; its batch begins with "
             f"{', '.join(names)}. The last good weights are kept. A smaller actor.optim.lr usually helps"
         )
-
-
-def validation_logits(
-    score: Callable[[dict[str, Tensor]], Tensor], table: FrameTable, cameras: tuple[str, ...]
-) -> Floats:
-    """Compute the logit of every frame of the table, in order."""
-    return np.concatenate([score(batch.images).cpu().numpy() for batch in batches_in_order(table, cameras, 256)])
 
 
 def validation_figures(logits: Floats, table: FrameTable) -> dict[str, float]:

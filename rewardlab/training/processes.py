@@ -68,7 +68,8 @@ class Processes:
 
     def optimizer_state(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the optimizer state by parameter name, so that a run can resume on another number of processes."""
-        return get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
+        whole: dict[str, Any] = get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
+        return whole.get("state", {})  # nothing on the other processes
 
     def restore_weights(self, network: nn.Module, weights: dict[str, Any]) -> None:
         set_model_state_dict(network, weights, options=StateDictOptions(full_state_dict=True))

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
-from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
+from rewardlab.data.frames import FrameTable
+from rewardlab.data.stored_frames import validation_logits
+from rewardlab.data.used_episodes import UsedEpisodes, split_frames
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.figures.metrics import FrameScores
-from rewardlab.figures.trust import TrustFigures, assess
+from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.precision import compute_dtype
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
@@ -25,7 +26,7 @@ from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
-from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
+from rewardlab.training.fit import Fit, FitSettings, validation_figures
 from rewardlab.training.processes import Processes
 
 
@@ -61,9 +62,7 @@ def train_reward_model(
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
     episodes = _random_access(read_episodes(*cfg.data.paths), cfg.data.paths, out, processes)
-    train, validation = split_by_episode(tabulate(episodes), cfg.data.val_fraction, cfg.seed)
-    train = sample_per_episode(train, cfg.data.num_samples_per_episode, cfg.seed)
-    return limit_failures(train, cfg.data.fail_success_ratio, cfg.seed), validation
+    return split_frames(episodes, cfg.data, cfg.seed)
 
 
 def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
@@ -190,12 +189,8 @@ def _settings(cfg: ExperimentConfig) -> FitSettings:
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
     model = load_success_classifier(best)
-    names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in validation.episodes)
-    logits = validation_logits(model.logits, validation, model.image_keys)
-    scores = FrameScores(validation.episode, validation.time, validation.label, logits, names)
-    figures = assess(scores, cfg.threshold.target_fpr, seed=cfg.seed)
-    model.threshold, model.temperature = figures.threshold, figures.temperature
-    model.class_prior, model.metrics = figures.class_prior, figures.to_json()
+    scores, figures = model.calibrate(validation, cfg.threshold.target_fpr, cfg.seed)
+    model.used_episodes = UsedEpisodes.record(fit.loader.table, validation, cfg.data, cfg.seed)
     facts = _facts(cfg, model, fit, validation)
     pictures = {
         "roc.png": roc_plot(scores, figures),
@@ -205,7 +200,7 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
     captions = {"ROC": "roc.png", "Reliability": "reliability.png", "Scores of both classes": "scores.png"}
     card = model_card(title=best.name, path=str(best), figures=figures, facts=facts, plots=captions)
     model.save(best, card=card, pictures=pictures)
-    by_name = dict(zip(names, validation.episodes, strict=True))
+    by_name = dict(zip(scores.episode_names, validation.episodes, strict=True))
     report = write_report(
         out / "report.html",
         title=f"{model.model_type} on {facts['task']}",

@@ -215,6 +215,7 @@ class ActorWorker:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
         if self.replay is not None and state["replay"] is not None:
+            state["replay"]["rows"].pop("reward", None)  # earlier versions stored it
             self.replay.load_state_dict(state["replay"])
         self._generator.set_state(state["generator"])
         self._updates_due = state["updates_due"]

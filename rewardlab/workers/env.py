@@ -1,5 +1,6 @@
 """The worker that owns environments: steps them, remembers what happened, hands out the frames to be scored."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,12 @@ from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.episodes import Array
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
+from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import CameraFrames, following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.observations import Observation, as_observation, final_rows, replace_rows, stack_steps, to_batch
 from rewardlab.types import Batch
+from rewardlab.workers.reward import RewardWorker
 
 Images = dict[str, Array]
 
@@ -50,7 +53,8 @@ class Episodes:
 class EnvWorker:
     """Steps a batch of environments. What was done to them is known by the RolloutWorker beside it.
 
-    Randomness follows from (seed, iteration), so that a run which starts anew at an iteration sees the same episodes.
+    `ending` holds the reward models whose verdict ends an episode. Random numbers follow from (seed, iteration), so
+    that a run that is resumed at an iteration sees the same episodes.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class EnvWorker:
         *,
         seed: int,
         frames: FrameRequest | None = None,
+        ending: RewardWorker | None = None,
         collection: CollectionConfig | None = None,
         keep_next: bool = False,
     ) -> None:
@@ -67,6 +72,11 @@ class EnvWorker:
         self.request = frames
         self.keep_next = keep_next
         self.env = make_vec_env(config)
+        self.ending = ending
+        if ending is not None:
+            ending.init_worker()
+            cameras = {**dict.fromkeys(frames.cameras if frames else ()), **dict.fromkeys(config.cameras)}
+            self.env = EndOnSuccess(self.env, self._verdict, list(cameras), config.frame_size)
         if collection is not None:
             self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
         self._frames = self._camera_frames()
@@ -81,6 +91,15 @@ class EnvWorker:
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         """Of a single environment: observations, actions."""
         return self.env.single_observation_space, self.env.single_action_space
+
+    def load_reward_models(self, state: Mapping[str, Any]) -> None:
+        """Take the newest weights of the models that end episodes."""
+        if self.ending is not None:
+            self.ending.load_weights(state)
+
+    def _verdict(self, frames: Images) -> Array:
+        assert self.ending is not None
+        return self.ending.manager.calls_success({"images": frames}).numpy()
 
     def request_frames(self, request: FrameRequest | None) -> None:
         """Show other frames from now on."""

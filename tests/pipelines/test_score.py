@@ -11,12 +11,12 @@ from PIL import Image
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.data import Problem, read_episodes
 from rewardlab.data.frames import tabulate
+from rewardlab.data.stored_frames import validation_logits
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.inference import success_probability
 from rewardlab.pipelines import score
 from rewardlab.pipelines.score import ScoredFile, find_inputs, score_files
 from rewardlab.rewards import ResNetRewardModel, RewardManager
-from rewardlab.training.fit import validation_logits
 
 ONE = ("base_camera",)
 

@@ -9,56 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from policy_runs import history, learned, same, train, weights, without_times
 
 from rewardlab.cli import main
-from rewardlab.config import load_config
 from rewardlab.data import read_episodes
 from rewardlab.envs.tabletop import TabletopVectorEnv
-from rewardlab.envs.tabletop.tasks import PickCube
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.pipelines import train_policy
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.reports.run_log import RunLog
-from rewardlab.rewards import BinaryRewardClassifier, load_reward_model
-from rewardlab.rl import SAC
+from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
-
-SMALL = [
-    "env.train.num_envs=8",
-    "env.eval.num_envs=4",
-    "env.train.max_episode_steps=5",
-    "env.train.image_size=[3,32,32]",
-    "algorithm.ppo.rollout_steps=10",
-    "algorithm.ppo.update_epochs=2",
-    "actor.model.hidden_sizes=[16]",
-    "actor.global_batch_size=40",
-    "runner.save_interval=2",
-    "runner.val_check_interval=2",
-]
-
-
-def train(out: Path, *overrides: str, config: str = "tabletop_ppo_mlp") -> Path:
-    where = [f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
-    return train_policy.run(load_config(config, [*SMALL, *where, *overrides]))
-
-
-def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_state(checkpoint)[0]["policy"]
-    return found
-
-
-def history(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
 
 pytestmark = pytest.mark.usefixtures("without_drawing")  # the run of the module fixture `unbroken` draws its report
 
@@ -75,10 +36,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     classifier = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
     return classifier.save(tmp_path_factory.mktemp("model") / "best_model")
-
-
-def learned(model: Path, *more: str) -> list[str]:
-    return ["reward.use_reward_model=true", f"reward.model.checkpoint_path={model}", *more]
 
 
 def test_a_run_leaves_all_that_one_needs(unbroken: Path) -> None:
@@ -164,36 +121,6 @@ def test_the_reward_reaches_the_learner(model: Path, tmp_path: Path, config: str
     assert not any(same(one, other) for k, one in enumerate(policies) for other in policies[:k])
 
 
-@pytest.mark.parametrize("relabel", ["changed", "sample"])
-def test_off_policy_a_changed_model_scores_stored_transitions_again(
-    model: Path, tmp_path: Path, relabel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Every second episode is called a success, so that there is something to learn.
-    monkeypatch.setattr(PickCube, "success", lambda self, world: np.arange(len(world.grip)) % 2 == 0)
-    actors: list[ActorWorker] = []
-    make = ActorWorker.__init__
-
-    def kept(self: Any, *args: Any, **settings: Any) -> None:
-        actors.append(self)
-        make(self, *args, **settings)
-
-    monkeypatch.setattr(ActorWorker, "__init__", kept)
-    overrides = [*learned(model, "reward.cotrain=true", "reward.reward_type=continuous"), "algorithm.name=sac"]
-    overrides += ["algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5", "algorithm.sac.utd_ratio=0.05"]
-    overrides += ["runner.max_epochs=2", "algorithm.sac.replay_size=100", f"reward.relabel={relabel}"]
-    last = train(tmp_path / "cotrained", *overrides)
-    rows = actors[0].sample()
-    frames = actors[0].frames[rows["frame"]]
-    latest = load_reward_model(model)
-    before = latest.probabilities(frames)
-    latest.load_state_dict(load_state(last)[0]["rewards"]["models"]["binary_classifier"]["model"]["weights"])
-    after = latest.probabilities(frames)
-    assert not torch.equal(before, after)
-    torch.testing.assert_close(rows["reward"], after)
-    assert (rows["model_version", "binary_classifier"] == 2).all()
-    assert not torch.equal(rows["env_reward"], rows["reward"])
-
-
 def test_sac_resumes_with_its_replay_buffer(tmp_path: Path) -> None:
     sac = ["algorithm.name=sac", "algorithm.sac.learning_starts=40", "algorithm.sac.rollout_steps=5"]
     sac += ["algorithm.sac.utd_ratio=0.1", "algorithm.sac.replay_size=500"]
@@ -203,36 +130,6 @@ def test_sac_resumes_with_its_replay_buffer(tmp_path: Path) -> None:
         tmp_path / "parts", *sac, "runner.max_epochs=4", f"runner.resume_dir={tmp_path}/parts/checkpoints/global_step_2"
     )
     assert same(weights(last), weights(whole))
-
-
-@pytest.mark.parametrize("mode", ["terminal", "per_step"])
-def test_half_of_every_batch_are_demonstrations_scored_like_the_rest(
-    model: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = tmp_path / "expert"
-    shown = ["--episodes", "4", "--policy", "expert", "--out", str(data)]
-    assert main(["collect", "tabletop_pickcube", *shown, "env.train.image_size=[3,32,32]"]) == 0
-    batches: list[Any] = []
-    learn = SAC.learn
-
-    def watched(self: SAC, batch: Any) -> dict[str, float]:
-        batches.append(batch)
-        return learn(self, batch)
-
-    monkeypatch.setattr(SAC, "learn", watched)
-    sac = ["algorithm.name=sac", "algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=5"]
-    sac += ["algorithm.sac.utd_ratio=0.1", "runner.max_epochs=1", f"algorithm.sac.demo_path={data}"]
-    train(tmp_path / "run", *learned(model, f"reward.reward_mode={mode}", "reward.reward_type=continuous"), *sac)
-    moves = read_episodes(data)[0].load().transitions()
-    expected = load_reward_model(model).probabilities(moves["next", "observation"])
-    if mode == "terminal":
-        expected[:-1] = 0
-    demos = batches[0][20:]  # the second half of 40
-    first = (demos["observation", "state"][:, None] == moves["observation", "state"][None]).all(-1)
-    rows, places = first.nonzero(as_tuple=True)
-    assert len(rows) > 0
-    torch.testing.assert_close(demos["reward"][rows], expected[places])
-    assert demos["env_reward"].max() > 1
 
 
 def test_demonstrations_that_show_something_else_are_refused(tmp_path: Path) -> None:
@@ -307,10 +204,10 @@ def test_episodes_are_collected_while_a_policy_trains(tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("action", ["stop", "terminal"])
-def test_an_alarm_is_heeded_also_while_the_classifier_learns(model: Path, tmp_path: Path, action: str) -> None:
+def test_an_alarm_is_heeded(model: Path, tmp_path: Path, action: str) -> None:
     # A threshold that every frame passes: all failures are called success.
     settings = ["reward.reward_mode=per_step", "reward.reward_threshold=0.001", "reward.audit.window=5"]
-    settings += [f"reward.audit.on_alarm={action}", "reward.cotrain=true", "runner.max_epochs=8"]
+    settings += [f"reward.audit.on_alarm={action}", "runner.max_epochs=8"]
     out = tmp_path / "run"
     train(out, *learned(model, *settings))
     rows = history(out)

@@ -13,6 +13,8 @@ from rewardlab.errors import DataError
 from rewardlab.rewards import load_reward_model
 from rewardlab.rewards.checkpoint import read_checkpoint
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 SIDE = 32
 SMALL = ["reward.model.width=4", "reward.model.hidden_dim=8", "actor.optim.lr=0.003", "actor.global_batch_size=16"]
 

@@ -123,6 +123,32 @@ def test_an_episode_that_goes_on_after_its_end_is_paid_once() -> None:
     assert [reward > 0 for reward in rewards] == [False, True, False, False]
 
 
+@pytest.mark.parametrize("reward_mode", ["per_step", "terminal"])
+def test_a_frame_that_the_model_calls_a_success_may_end_the_episode(reward_mode: str) -> None:
+    """The lamp is at 10, 20, 60 in the first environment; above 15 is a success, so that its second step ends it."""
+    model, settings = LampReader(), {"reward_mode": reward_mode, "reward_threshold": 0.15}
+    manager = RewardManager(
+        model,
+        RewardConfig(**settings),
+        {model.model_type: RewardModelConfig(ends_episode=True)},  # type: ignore[arg-type]
+    )
+    env = RewardModelWrapper(LampEnv(), manager)
+    env.reset()
+    steps = [env.step(0)[1:3] for _ in range(2)]
+    assert steps == [(0, False), (1, True)]
+    vector = RewardModelVectorWrapper(lamps(DISABLED), manager)
+    vector.reset(seed=0)
+    ends = []
+    for _ in range(2):
+        _, reward, terminated, _, _ = vector.step(np.zeros(2, int))
+        ends.append((reward.tolist(), terminated.tolist()))
+    assert ends == [([0, 0], [False, False]), ([1, 1], [True, True])]
+    with pytest.raises(ConfigError, match="ends_episode: this vector environment resets by itself"):
+        RewardModelVectorWrapper(lamps(SAME), manager)
+    with pytest.raises(ConfigError, match="ends_episode: '' gives no probability"):
+        RewardManager(Brightening(), RewardConfig(), {"": RewardModelConfig(ends_episode=True)})
+
+
 class Watched(TabletopVectorEnv):
     def render_cameras(self, *arguments: Any, **which: Any) -> Any:
         frames = super().render_cameras(*arguments, **which)

@@ -12,13 +12,14 @@ import torch
 
 from rewardlab.data import Episode, EpisodeWriter, read_episodes
 from rewardlab.data.frames import FrameTable, tabulate
+from rewardlab.data.stored_frames import batches_in_order, validation_logits
 from rewardlab.errors import DataError
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.augment import augment
-from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
-from rewardlab.training.loader import FrameLoader, batches_in_order
+from rewardlab.training.fit import Fit, FitSettings, validation_figures
+from rewardlab.training.loader import FrameLoader
 
 SIDE = 32
 

@@ -1,6 +1,5 @@
 """Two reward-training workers on Ray: as one process would train, with one checkpoint at the end."""
 
-import json
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from rewardlab.cli import main
 from rewardlab.config import load_config, text_override
 from rewardlab.data import Episode, EpisodeWriter
 from rewardlab.rewards import load_reward_model
+from rewardlab.run_state import load_state
 from rewardlab.workers import Cluster, WorkerDied
 from rewardlab.workers.reward import FSDPRewardWorker
 
@@ -53,8 +53,8 @@ def test_two_ray_workers_have_the_loss_curve_of_one_process(episodes: Path, tmp_
     def curve(name: str, *overrides: str) -> np.ndarray:
         limits = ["runner.max_epochs=99", "runner.max_steps=20"]
         assert train(episodes, tmp_path / name, *SETTINGS, *limits, *overrides) == 0
-        run = json.loads((tmp_path / name / "checkpoints" / "last" / "config.json").read_text())
-        return np.array([loss for _, loss in run["progress"]["curves"]["train/loss"]])
+        state, _ = load_state(tmp_path / name / "checkpoints" / "last")
+        return np.array([loss for _, loss in state["progress"]["curves"]["train/loss"]])
 
     one, two = curve("one"), curve("two", *TWO_WORKERS)
     assert len(one) == len(two) == 20

@@ -1,0 +1,76 @@
+"""Which episodes a model was trained and validated on: recorded in its checkpoint, found again to go on training it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rewardlab.config.schema import DataConfig
+from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
+from rewardlab.data.reader import StoredEpisode, episode_paths
+from rewardlab.errors import DataError
+
+Identities = dict[str, str]  # path of an episode, as it was given -> identity of its contents
+
+
+@dataclass(frozen=True)
+class UsedEpisodes:
+    """The episodes of both splits, and how the frames to train on were drawn from theirs."""
+
+    train: Identities
+    validation: Identities
+    num_samples_per_episode: int = 0
+    fail_success_ratio: float | None = None
+    seed: int = 0
+
+    @classmethod
+    def record(cls, train: FrameTable, validation: FrameTable, data: DataConfig, seed: int) -> "UsedEpisodes":
+        return cls(
+            _identities(train), _identities(validation), data.num_samples_per_episode, data.fail_success_ratio, seed
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "UsedEpisodes":
+        return cls(**values)
+
+    def find(self, directories: Sequence[str] = ()) -> tuple[FrameTable, FrameTable]:
+        """The frames to train on and those that were held out; a DataError names what is missing or has changed.
+
+        Episodes are looked for where they were, or in `directories` if any are given.
+        """
+        moved = {StoredEpisode(path).identity: path for place in directories for path in episode_paths(Path(place))}
+        places = moved if directories else None
+        train, validation = (_find(part, places) for part in (self.train, self.validation))
+        sampled = sample_per_episode(tabulate(train), self.num_samples_per_episode, self.seed)
+        return limit_failures(sampled, self.fail_success_ratio, self.seed), tabulate(validation)
+
+
+def _find(recorded: Identities, moved: Mapping[str, Path] | None) -> list[StoredEpisode]:
+    found, lost = [], []
+    for name, identity in recorded.items():
+        path = Path(name) if moved is None else moved.get(identity)
+        if path is not None and path.is_file() and StoredEpisode(path).identity == identity:
+            found.append(StoredEpisode(path))
+        else:
+            lost.append(name)
+    if lost:
+        raise DataError(
+            f"{len(lost)} of the {len(recorded)} episodes that the reward model was trained or validated on are "
+            f"missing or have changed, such as {lost[0]}. If they were moved, say where they are with data.data_path"
+        )
+    return found
+
+
+def split_frames(episodes: Sequence[StoredEpisode], data: DataConfig, seed: int) -> tuple[FrameTable, FrameTable]:
+    """The frames to train on and those that are held out, from different episodes."""
+    train, validation = split_by_episode(tabulate(episodes), data.val_fraction, seed)
+    train = sample_per_episode(train, data.num_samples_per_episode, seed)
+    return limit_failures(train, data.fail_success_ratio, seed), validation
+
+
+def _identities(table: FrameTable) -> Identities:
+    used = sorted(set(table.episode.tolist()))
+    return {str(table.episodes[number].path): table.episodes[number].identity for number in used}
