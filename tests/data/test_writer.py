@@ -91,7 +91,7 @@ class SlowWriter(EpisodeWriter):
         self.gate = threading.Event()
 
     def write(self, episode):
-        self.gate.wait(timeout=2)
+        self.gate.wait(timeout=60)
         return super().write(episode)
 
 
@@ -107,7 +107,9 @@ def test_a_slow_disk_makes_submit_wait_so_that_memory_stays_flat(tmp_path, make_
 
     thread = threading.Thread(target=submit_ten)
     thread.start()
-    time.sleep(0.3)
+    while len(submitted) < 3:
+        time.sleep(0.01)
+    time.sleep(0.1)  # for a fourth, if it could
     assert len(submitted) == 3
     writer.gate.set()
     thread.join()
