@@ -25,8 +25,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	@$(BIN)/rewardlab demo
 
+# One process per core, with one thread each: the networks of the tests are tiny. Where a test asks for more, threads that
+# wait must not keep the cores from the others. `make test PYTEST_ARGS="-k words"` runs some of the tests.
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest  # their networks are tiny: on a busy machine, threads that wait cost minutes
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

@@ -12,7 +12,7 @@ def leaves(mapping: Mapping[str, Any], prefix: KeyPath = ()) -> Iterator[tuple[K
     """Every value that is not a block of keys, with its path; an empty block counts as a value."""
     for key, value in mapping.items():
         path = (*prefix, str(key))
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and len(value.keys()):  # a TensorDict has no truth value
             yield from leaves(value, path)
         else:
             yield path, value
@@ -27,3 +27,11 @@ def put(mapping: dict[str, Any], path: KeyPath, value: Any) -> None:
     found = mapping.setdefault(path[-1], value)
     if found is not value and found != value and value != {}:
         raise ConfigError(f"{'.'.join(path)}: found both {found!r} and {value!r}, expected one of them")
+
+
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by dotted keys as nested dictionaries."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        put(nested, tuple(key.split(".")), value)
+    return nested

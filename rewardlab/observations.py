@@ -12,6 +12,7 @@ the only function that knows the forms above; it reads values, spaces and shapes
 where they are needed, so that collecting starts quickly.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import ACHIEVED_GOAL, DEFAULT_CAMERA, DESIRED_GOAL, STATE_NAMES
+from rewardlab.nested import leaves
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -52,22 +54,12 @@ def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_C
         if shape is None:
             raise DataError(f"observations are a {type(observation).__name__}; {_EXPECTED}")
         return {part_name(shape[batch_axes:], camera): observation}
-    parts = _flatten(observation)
+    found = {".".join(path): value for path, value in leaves(observation) if not isinstance(value, Mapping)}
+    parts = {re.sub("^images/", IMAGE_PART, name): value for name, value in found.items()}
     names = {"images": IMAGE_PART + camera}
     if STATE_NAMES[0] not in parts:
         names[STATE_NAMES[1]] = STATE_NAMES[0]
     return {names.get(name, name): value for name, value in parts.items()}
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            parts |= _flatten(value, f"{name}.")
-        else:
-            parts[name.replace("images/", IMAGE_PART, 1) if name.startswith("images/") else name] = value
-    return parts
 
 
 def is_image(shape: Sequence[int]) -> bool:

@@ -13,10 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.cli import execute
 from rewardlab.cli.command import positive
+from rewardlab.nested import nest
 
 if TYPE_CHECKING:
     from rewardlab.config import ExperimentConfig
     from rewardlab.training.fit import Fit
+
+
+# Arguments that are keys of a config under another name.
+CONFIG_KEYS = {
+    "epochs": "runner.max_epochs",
+    "batch_size": "actor.global_batch_size",
+    "lr": "actor.optim.lr",
+    "backbone": "reward.model.arch",
+    "image_size": "reward.model.image_size",
+    "hidden_dim": "reward.model.hidden_dim",
+    "num_spatial_blocks": "reward.model.num_spatial_blocks",
+    "pretrained_encoder_path": "reward.model.pretrained_encoder_path",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,8 +77,12 @@ def _train(arguments: argparse.Namespace) -> None:
         _visualize(cfg.data.paths, arguments.image_key, Path(arguments.vis_output_dir))
     if arguments.pretrained_encoder_path is None:
         print("note: without --pretrained-encoder-path the encoder starts at random, so it is trained, not frozen")
-    best = _Best()
-    _write(output, train_reward.run(cfg, on_best=best), best)
+    best: dict[str, Any] = {}
+
+    def keep(fit: "Fit") -> None:
+        best.update(fit=fit, optimizer=copy.deepcopy(fit.optimizer.state_dict()))
+
+    _write(output, train_reward.run(cfg, on_best=keep), **best)
     print(f"model: {output}")
 
 
@@ -83,31 +101,15 @@ def _check_run(output: Path, report: Path) -> None:
 def _config(arguments: argparse.Namespace, report: Path) -> "ExperimentConfig":
     from rewardlab.config import config_from_mapping
 
-    return config_from_mapping(
-        {
-            "runner": {
-                "task": "train_reward",
-                "max_epochs": arguments.epochs,
-                "logger": {"log_path": str(report)},
-            },
-            "data": {"data_path": [arguments.positive_dir, arguments.negative_dir]},
-            "actor": {
-                "global_batch_size": arguments.batch_size,
-                "optim": {"lr": arguments.lr, "schedule": "constant"},
-            },
-            "reward": {
-                "model": {
-                    "model_type": "binary_classifier",
-                    "arch": arguments.backbone,
-                    "image_keys": [arguments.image_key],
-                    "image_size": arguments.image_size,
-                    "hidden_dim": arguments.hidden_dim,
-                    "num_spatial_blocks": arguments.num_spatial_blocks,
-                    "pretrained_encoder_path": arguments.pretrained_encoder_path,
-                }
-            },
-        }
-    )
+    values = {key: getattr(arguments, name) for name, key in CONFIG_KEYS.items()} | {
+        "runner.task": "train_reward",
+        "runner.logger.log_path": str(report),
+        "data.data_path": [arguments.positive_dir, arguments.negative_dir],
+        "actor.optim.schedule": "constant",
+        "reward.model.model_type": "binary_classifier",
+        "reward.model.image_keys": [arguments.image_key],
+    }
+    return config_from_mapping(nest(values))
 
 
 def _count(*directories: str) -> None:
@@ -142,18 +144,7 @@ def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
     print(f"positive samples: {count:,} pictures in {out}")
 
 
-class _Best:
-    """Remembers the run, and its optimizer as it was when the weights were the best."""
-
-    fit: "Fit"
-    optimizer: dict[str, Any]
-
-    def __call__(self, fit: "Fit") -> None:
-        self.fit = fit
-        self.optimizer = copy.deepcopy(fit.optimizer.state_dict())
-
-
-def _write(output: Path, checkpoint: Path, best: _Best) -> None:
+def _write(output: Path, checkpoint: Path, fit: "Fit", optimizer: dict[str, Any]) -> None:
     import torch
 
     from rewardlab.data.atomic import replace_file
@@ -162,12 +153,12 @@ def _write(output: Path, checkpoint: Path, best: _Best) -> None:
     from rewardlab.rewards.checkpoint import read_checkpoint
     from rewardlab.training.fit import validation_figures
 
-    stored, model, train = read_checkpoint(checkpoint), load_success_classifier(checkpoint), best.fit.loader.table
+    stored, model, train = read_checkpoint(checkpoint), load_success_classifier(checkpoint), fit.loader.table
     figures = validation_figures(validation_logits(model.logits, train, model.image_keys), train)
     content = {
-        "epoch": best.fit.progress.best_epoch,
+        "epoch": fit.progress.best_epoch,
         "model_state_dict": stored.weights,
-        "optimizer_state_dict": best.optimizer,
+        "optimizer_state_dict": optimizer,
         "train_loss": figures["val_loss"],
         "train_acc": figures["val_accuracy"],
         "config": stored.config,  # makes the file explain itself: architecture, threshold, figures

@@ -1,14 +1,76 @@
-"""Episodes that are learned in seconds: a red square is success, a blue one is not."""
+"""Which tests share a process, one Ray cluster for all tests, and toy episodes that are learned in seconds."""
 
-from collections.abc import Callable
+import base64
+import multiprocessing
+from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from rewardlab.config.schema import ClusterConfig
 from rewardlab.data import Episode, EpisodeWriter
+from rewardlab.workers import Cluster
 
 ToyWriter = Callable[..., Path]
+ONE_PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+)
+
+# `make test` starts one pytest process per core and gives it whole files: what a module fixture trains is trained once.
+# All files on Ray go to one process: they share a cluster, and two at once would slow each other down.
+ON_RAY = ("tests/workers/", "tests/pipelines/test_on_ray.py")
+# Files that take long begin first, so that the processes end together.
+LONGEST_FIRST = (*ON_RAY, "tests/test_readme.py", "tests/pipelines/", "tests/training/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    starts = {item: [item.nodeid.startswith(start) for start in LONGEST_FIRST] for item in items}
+    items.sort(key=lambda item: (*starts[item], True).index(True))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesAndRay(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "on Ray" if nodeid.startswith(ON_RAY) else super()._split_scope(nodeid)
+
+    return FilesAndRay(config, log)
+
+
+@pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saves empty pictures: drawing them takes half the time of a small training run."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **options: file.write(ONE_PIXEL))
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> ForkServerContext:
+    """Starts processes that have torch and rewardlab imported: the import takes as long as what most of them do."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "rewardlab.cli", "rewardlab.pipelines.train_reward"])
+    return context
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """One Ray cluster for all tests: starting it takes as long as they do."""
+    with Cluster(ClusterConfig(backend="ray")):
+        yield
+
+
+@pytest.fixture
+def on_ray(ray_session: None) -> Iterator[Cluster]:
+    """A cluster of its own groups inside the session's Ray, which it does not stop."""
+    with Cluster(ClusterConfig(backend="ray")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

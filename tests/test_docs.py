@@ -119,6 +119,7 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
     assert weights == {"gail": 1.0, "rnd": 0.5}
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_the_configs_of_the_page_on_rewards_train_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands in the order of the page, in one directory, with a classifier that knows its episodes."""
     page = DOCS / "rewards.md"

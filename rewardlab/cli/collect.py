@@ -22,7 +22,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _collect(arguments: argparse.Namespace) -> None:
-    from rewardlab.config import load_config, text_override
+    from rewardlab.config import load_config, to_overrides
     from rewardlab.pipelines import collect
 
     options = {
@@ -32,7 +32,5 @@ def _collect(arguments: argparse.Namespace) -> None:
         "data.collection.format": arguments.format,
         "data.collection.save_dir": arguments.out,
     }
-    given = {key: value for key, value in options.items() if value is not None}
-    overrides = [text_override(key, v) if isinstance(v, str) else f"{key}={v}" for key, v in given.items()]
-    cfg = load_config(arguments.name, ["runner.task=collect", *arguments.overrides, *overrides])
+    cfg = load_config(arguments.name, ["runner.task=collect", *arguments.overrides, *to_overrides(options)])
     collect.run(cfg, append=arguments.append)

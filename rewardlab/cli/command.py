@@ -31,14 +31,12 @@ class Parser(argparse.ArgumentParser):
 def add_group(
     commands: "Commands[argparse.ArgumentParser]", name: str, summary: str, example: str
 ) -> "Commands[argparse.ArgumentParser]":
-    group = commands.add_parser(
-        name, help=summary, epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    group = add_command(commands, name, summary, example)
     return group.add_subparsers(title="what to do", metavar="VERB", required=True)
 
 
 def add_command(
-    commands: "Commands[argparse.ArgumentParser]", name: str, summary: str, example: str, handler: Handler
+    commands: "Commands[argparse.ArgumentParser]", name: str, summary: str, example: str, handler: Handler | None = None
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(
         name,

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from pathlib import Path
+from functools import partial
 
 from rewardlab.cli.command import Commands, add_command, add_group, positive
 
@@ -46,49 +46,33 @@ def _info(arguments: argparse.Namespace) -> int:
     print(f"  task       {listed(summary.tasks)}")
     print(f"  policy     {listed(summary.policies)}")
     print(f"  format     {listed(summary.formats)}")
-    for path, problem in summary.damaged:
-        print(f"  damaged    {_named(path, problem)}")
+    for problem in summary.damaged:
+        print(f"  damaged    {problem.sentence}")
     return 1 if summary.damaged else 0
-
-
-def _named(path: Path, problem: str) -> str:
-    return problem if str(path) in problem else f"{path}: {problem}"
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     from rewardlab.data.inspection import verify
 
     problems = verify(arguments.path)
-    for path, problem in problems:
-        print(_named(path, problem))
+    for problem in problems:
+        print(problem.sentence)
     print(f"problems: {len(problems)}" if problems else f"every episode in {arguments.path} is whole")
     return 1 if problems else 0
 
 
 def _convert(arguments: argparse.Namespace) -> None:
-    from rich.progress import Progress
+    from rich.progress import track
 
     from rewardlab.data.convert import convert_episodes
 
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("converting")
-        count = convert_episodes(
-            arguments.path,
-            arguments.out,
-            arguments.format,
-            lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    progress = partial(track, description="converting", transient=True)
+    count = convert_episodes(arguments.path, arguments.out, arguments.format, progress)
     print(f"{count} episodes as {arguments.format} in {arguments.out}")
 
 
 def _show(arguments: argparse.Namespace) -> None:
     from rewardlab.data.contact_sheet import draw_contact_sheet
 
-    sheet = draw_contact_sheet(
-        arguments.path,
-        Path(arguments.out),
-        episodes=arguments.episodes,
-        frames=arguments.frames,
-        camera=arguments.camera,
-    )
-    print(f"wrote {sheet}")
+    shown = {name: getattr(arguments, name) for name in ("episodes", "frames", "camera")}
+    print(f"wrote {draw_contact_sheet(arguments.path, arguments.out, **shown)}")

@@ -5,16 +5,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from rewardlab.cli.command import Commands, add_command
 
 if TYPE_CHECKING:
-    from rewardlab.cli.score_rows import Rows
     from rewardlab.data import StoredEpisode
     from rewardlab.pipelines.score import ScoredFile
-    from rewardlab.rewards import SuccessClassifier
 
 STRIP = 10  # frames in the film strip of a plot
 
@@ -57,6 +56,7 @@ def _camera(text: str) -> tuple[str, str]:
 
 
 def _score(arguments: argparse.Namespace) -> int:
+    from rewardlab.cli.score_rows import write_csv, write_json, write_table
     from rewardlab.data import Problem
     from rewardlab.errors import ConfigError
     from rewardlab.pipelines.score import find_inputs, score_files
@@ -67,40 +67,32 @@ def _score(arguments: argparse.Namespace) -> int:
     model = load_success_classifier(arguments.checkpoint)
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
-    failed = [_complain(problem) for problem in inputs.problems]
-    with _progress(len(inputs)) as progress, _output(arguments.out) as out:
-        rows = _rows(arguments, model, out)
-        strip = STRIP if plots else 0
-        for result in score_files(model, inputs, threshold=arguments.threshold, strip=strip, progress=progress):
+    cut = arguments.threshold or model.threshold
+    words = f"threshold {cut:.4g}" + ("" if arguments.threshold else " of the checkpoint")
+    table = partial(write_table, every_frame=arguments.frames, threshold=words)
+    writers: dict[str, Callable[..., None]] = {"table": table, "json": write_json, "csv": write_csv}
+    failed = False
+
+    def readable(results: "Iterator[ScoredFile | Problem]") -> "Iterator[ScoredFile]":
+        nonlocal failed
+        for result in results:
             if isinstance(result, Problem):
-                failed.append(_complain(result))
+                failed = True
+                print(f"error: {result.sentence}", file=sys.stderr)
                 continue
-            rows.add(result)
+            yield result
             if result.path in plots:
-                _draw(result, plots[result.path], arguments.threshold or model.threshold)
-        rows.end()
+                _draw(result, plots[result.path], cut)
+
+    with _progress(len(inputs)) as progress, _output(arguments.out) as out:
+        strip = STRIP if plots else 0
+        writers[arguments.format](
+            out, readable(score_files(model, inputs, threshold=cut, strip=strip, progress=progress))
+        )
     for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
         if place:
             print(f"{kind}: {place}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _complain(problem: tuple[Path, str]) -> Path:
-    path, text = problem
-    print(f"error: {text}" if str(path) in text else f"error: {path}: {text}", file=sys.stderr)
-    return path
-
-
-def _rows(arguments: argparse.Namespace, model: "SuccessClassifier", out: IO[str]) -> "Rows":
-    from rewardlab.cli.score_rows import CsvRows, JsonRows, TableRows
-
-    if arguments.format == "json":
-        return JsonRows(out)
-    if arguments.format == "csv":
-        return CsvRows(out)
-    stored = arguments.threshold is None
-    text = f"threshold {model.threshold:.4g} of the checkpoint" if stored else f"threshold {arguments.threshold:.4g}"
-    return TableRows(out, every_frame=arguments.frames, threshold=text)
 
 
 def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:
@@ -138,24 +130,13 @@ def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
 @contextmanager
 def _output(place: str | None) -> Iterator[IO[str]]:
     """The file, which appears when it is complete; or the standard output."""
-    from rewardlab.data.atomic import temporary_path
-    from rewardlab.errors import DataError
+    from rewardlab.data.atomic import replacing
 
     if place is None:
         yield sys.stdout
         return
-    target = Path(place)
-    temporary = temporary_path(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("x", encoding="utf-8", newline="") as file:
-                yield file
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"could not write {target}: {error.strerror or error}") from error
+    with replacing(Path(place)) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
+        yield file
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 import csv
 import json
-from collections.abc import Iterator
-from typing import IO, Any, Protocol
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
 
@@ -12,44 +13,25 @@ from rewardlab.pipelines.score import ScoredFile
 
 COLUMNS = ("file", "frame", "probability", "verdict", "label")
 NONE = "-"
+Lines = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]  # names of the cells, and the cells of each line
 
 
-class Rows(Protocol):
-    """Takes scored files one by one, and writes them as they come."""
-
-    def add(self, scored: ScoredFile) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class JsonRows:
-    """One JSON list with an object for each frame."""
-
-    def __init__(self, out: IO[str]) -> None:
-        self._out = out
-        self._before = "[\n"
-
-    def add(self, scored: ScoredFile) -> None:
+def write_json(out: IO[str], files: Iterable[ScoredFile]) -> None:
+    """Write one JSON list with an object for each frame."""
+    before = "[\n"
+    for scored in files:
         for row in _frame_rows(scored):
-            self._out.write(self._before + json.dumps(row))
-            self._before = ",\n"
-
-    def end(self) -> None:
-        self._out.write("[]\n" if self._before == "[\n" else "\n]\n")
+            out.write(before + json.dumps(row))
+            before = ",\n"
+    out.write("[]\n" if before == "[\n" else "\n]\n")
 
 
-class CsvRows:
-    """A header, and a line for each frame; an unknown label is empty."""
-
-    def __init__(self, out: IO[str]) -> None:
-        self._writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-        self._writer.writeheader()
-
-    def add(self, scored: ScoredFile) -> None:
-        self._writer.writerows(_frame_rows(scored))
-
-    def end(self) -> None:
-        pass
+def write_csv(out: IO[str], files: Iterable[ScoredFile]) -> None:
+    """Write a header, and a line for each frame; an unknown label is empty."""
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for scored in files:
+        writer.writerows(_frame_rows(scored))
 
 
 def _frame_rows(scored: ScoredFile) -> Iterator[dict[str, Any]]:
@@ -62,64 +44,45 @@ def _frame_rows(scored: ScoredFile) -> Iterator[dict[str, Any]]:
         yield dict(zip(COLUMNS, values, strict=True))
 
 
-class TableRows:
-    """A line for each picture and each episode, or for each frame; a summary at the end."""
-
-    EPISODES = ("frames", "success", "first", "last p", "last", "right")
-    FRAMES = ("frame", "p", "verdict", "label")
-
-    def __init__(self, out: IO[str], *, every_frame: bool, threshold: str) -> None:
-        self._out = out
-        self._every_frame = every_frame
-        self._threshold = threshold
-        self._header: tuple[str, ...] | None = None
-        self._pictures = self._episodes = 0
-        self._verdicts = np.zeros((2, 2), np.int64)  # [label, verdict] -> frames
-
-    def add(self, scored: ScoredFile) -> None:
-        if scored.label is None:
-            self._pictures += 1
-        else:
-            self._episodes += 1
-            np.add.at(self._verdicts, (scored.label.astype(int), scored.success.int().numpy()), 1)
-        if scored.label is None or self._every_frame:
-            for row in _frame_rows(scored):
-                cells = (str(row["frame"]), f"{row['probability']:.4f}", row["verdict"], row["label"] or NONE)
-                self._line(self.FRAMES, cells, row["file"])
-        else:
-            self._line(self.EPISODES, _summary(scored), str(scored.path))
-
-    def _line(self, header: tuple[str, ...], cells: tuple[str, ...], file: str) -> None:
-        if header != self._header:
-            self._out.write("  ".join(f"{name:>7}" for name in header) + "  file\n")
-            self._header = header
+def write_table(out: IO[str], files: Iterable[ScoredFile], *, every_frame: bool, threshold: str) -> None:
+    """Write a line for each picture and each episode, or for each frame, and a summary at the end."""
+    counts = Counter[str]()
+    verdicts = np.zeros((2, 2), np.int64)  # [label, verdict] -> frames
+    header: tuple[str, ...] = ()
+    for scored in files:
+        counts["picture" if scored.label is None else "episode"] += 1
+        if scored.label is not None:
+            np.add.at(verdicts, (scored.label.astype(int), scored.success.int().numpy()), 1)
+        names, lines = _frame_lines(scored) if scored.label is None or every_frame else _episode_line(scored)
+        if names != header:
+            header = names
+            out.write("  ".join(f"{name:>7}" for name in header) + "  file\n")
         # Names come from files: no terminal codes.
-        name = "".join(c if c.isprintable() else "?" for c in file)
-        self._out.write("  ".join(f"{cell:>7}" for cell in cells) + f"  {name}\n")
-
-    def end(self) -> None:
-        counts = [f"{n:,} {name}{'s' * (n != 1)}" for n, name in _nonzero(self._pictures, self._episodes)]
-        if not counts:
-            return
-        self._out.write(f"\n{' and '.join(counts)}, {self._threshold}.\n")
-        if frames := int(self._verdicts.sum()):
-            (_, false), (missed, _) = self._verdicts.tolist()
-            failures, successes = self._verdicts.sum(axis=1).tolist()
-            right = share((frames - false - missed) / frames)
-            self._out.write(
-                f"{right} of {frames:,} labelled frames judged rightly; called success: {false:,} of {failures:,} "
-                f"failures, missed: {missed:,} of {successes:,} successes.\n"
-            )
+        file = "".join(c if c.isprintable() else "?" for c in str(scored.path))
+        for cells in lines:
+            out.write("  ".join(f"{cell:>7}" for cell in cells) + f"  {file}\n")
+    if counts:
+        found = " and ".join(f"{n:,} {kind}{'s' * (n != 1)}" for kind, n in sorted(counts.items(), reverse=True))
+        out.write(f"\n{found}, {threshold}.\n")
+    if frames := int(verdicts.sum()):
+        (_, false), (missed, _) = verdicts.tolist()
+        failures, successes = verdicts.sum(axis=1).tolist()
+        out.write(
+            f"{share((frames - false - missed) / frames)} of {frames:,} labelled frames judged rightly; called "
+            f"success: {false:,} of {failures:,} failures, missed: {missed:,} of {successes:,} successes.\n"
+        )
 
 
-def _nonzero(pictures: int, episodes: int) -> list[tuple[int, str]]:
-    return [(n, name) for n, name in ((pictures, "picture"), (episodes, "episode")) if n]
+def _frame_lines(scored: ScoredFile) -> Lines:
+    rows = _frame_rows(scored)
+    cells = [(str(r["frame"]), f"{r['probability']:.4f}", r["verdict"], r["label"] or NONE) for r in rows]
+    return ("frame", "p", "verdict", "label"), cells
 
 
-def _summary(scored: ScoredFile) -> tuple[str, ...]:
+def _episode_line(scored: ScoredFile) -> Lines:
     assert scored.label is not None
     success = scored.success.numpy()
-    return (
+    cells = (
         f"{len(success):,}",
         f"{success.sum():,}",
         str(success.argmax()) if success.any() else NONE,
@@ -127,6 +90,7 @@ def _summary(scored: ScoredFile) -> tuple[str, ...]:
         _word(bool(success[-1])),
         share(float((success == scored.label).mean())),
     )
+    return ("frames", "success", "first", "last p", "last", "right"), [cells]
 
 
 def _word(success: bool) -> str:

@@ -14,8 +14,8 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from rewardlab.config import load_config, text_override
+    from rewardlab.config import load_config, to_overrides
     from rewardlab.pipelines import train_reward
 
-    data = [] if arguments.data is None else [text_override("data.data_path", arguments.data)]
+    data = to_overrides({"data.data_path": arguments.data})
     train_reward.run(load_config(arguments.config, [*arguments.overrides, *data]))

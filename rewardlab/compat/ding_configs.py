@@ -12,7 +12,7 @@ from typing import Any
 from rewardlab.compat import Translation
 from rewardlab.compat.ding_rewards import TYPES, reward_options
 from rewardlab.errors import ConfigError
-from rewardlab.nested import leaves, put
+from rewardlab.nested import leaves, nest
 from rewardlab.registry import unknown_name
 
 # create_config.policy.type -> algorithm.name
@@ -172,10 +172,7 @@ def translate_pair(
     pair.translate_keys()
     pair.translate_counts()
     pair.note_the_rest()
-    mapping: dict[str, Any] = {}
-    for key, value in pair.result.items():
-        put(mapping, tuple(key.split(".")), value)
-    return Translation(mapping, {}, pair.notes)
+    return Translation(nest(pair.result), {}, pair.notes)
 
 
 class _Pair:

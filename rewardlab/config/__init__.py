@@ -3,9 +3,9 @@
 from rewardlab.config.load import (
     config_from_mapping,
     config_names,
-    default_config_dir,
     load_config,
     text_override,
+    to_overrides,
     to_yaml,
 )
 from rewardlab.config.schema import ExperimentConfig
@@ -14,8 +14,8 @@ __all__ = [
     "ExperimentConfig",
     "config_from_mapping",
     "config_names",
-    "default_config_dir",
     "load_config",
     "text_override",
+    "to_overrides",
     "to_yaml",
 ]

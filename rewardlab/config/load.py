@@ -27,7 +27,7 @@ from rewardlab.compat.names import todays_config_name
 from rewardlab.config.run_checks import check_run
 from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
 from rewardlab.errors import ConfigError
-from rewardlab.nested import leaves, put
+from rewardlab.nested import leaves, nest
 from rewardlab.registry import unknown_name
 
 # Environment variables that give a key its default.
@@ -73,6 +73,13 @@ def config_from_mapping(
 def text_override(key: str, text: str) -> str:
     """The override `key=text`, quoted so that a path with spaces, commas or brackets arrives as it is."""
     return f"{key}={QuotedString(text, Quote.double).with_quotes()}"
+
+
+def to_overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return values by dotted keys as overrides; a key whose value is None is left out."""
+    given = {key: value for key, value in values.items() if value is not None}
+    texts = {key: str(value) for key, value in given.items() if isinstance(value, (str, Path))}
+    return [text_override(key, texts[key]) if key in texts else f"{key}={json.dumps(given[key])}" for key in given]
 
 
 def config_names(config_dir: Path | None = None) -> dict[str, str]:
@@ -194,9 +201,7 @@ def _set(raw: DictConfig, key: str, value: Any) -> None:
 def _translate_override(override: Override) -> Translation:
     if override.is_delete():
         raise ConfigError(f"override '{override.input_line}': a key cannot be removed; give it another value")
-    nested: dict[str, Any] = {}
-    put(nested, tuple(override.key_or_group.split(".")), override.value())
-    return translate(nested)
+    return translate(nest({override.key_or_group: override.value()}))
 
 
 def _over(below: Any, above: Any) -> Any:

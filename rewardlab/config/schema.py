@@ -34,6 +34,11 @@ def section(cls: type[T]) -> type[T]:
     return cast(type[T], pydantic_dataclass(frozen=True, kw_only=True, config=rules)(cls))
 
 
+def _rule(text: str) -> PydanticCustomError:
+    """Return the error for values that do not go together; `text` begins with the key, relative to its block."""
+    return PydanticCustomError("rule", "{text}", {"text": text})
+
+
 def _image_size(size: object) -> object:
     if not isinstance(size, (list, tuple)) or len(size) != 3 or size[0] != 3:
         raise ValueError("[3, height, width]")
@@ -252,14 +257,13 @@ class RewardConfig:
     @model_validator(mode="after")
     def _has_checkpoint(self) -> "RewardConfig":
         if not self.models:
-            raise PydanticCustomError("rule", "model: found an empty list, expected at least one reward model")
+            raise _rule("model: found an empty list, expected at least one reward model")
         # Whether a model named by its type can begin without one is known when it is built.
         if self.use_reward_model and any(m.checkpoint_path is None and m.model_type is None for m in self.models):
-            raise PydanticCustomError(
-                "rule",
+            raise _rule(
                 "model.checkpoint_path: found null, expected the path of a trained reward model, because "
                 "reward.use_reward_model is true (random weights are never used); or name one that learns in the run, "
-                "such as model_type: rnd",
+                "such as model_type: rnd"
             )
         return self
 
@@ -297,11 +301,8 @@ class SACConfig:
     @model_validator(mode="after")
     def _subset_of_the_critics(self) -> "SACConfig":
         if self.critic_subset is not None and self.critic_subset > self.num_critics:
-            raise PydanticCustomError(
-                "rule",
-                "critic_subset: found {found}, expected at most num_critics, which is {critics}",
-                {"found": self.critic_subset, "critics": self.num_critics},
-            )
+            found, critics = self.critic_subset, self.num_critics
+            raise _rule(f"critic_subset: found {found}, expected at most num_critics, which is {critics}")
         return self
 
     @property
@@ -371,11 +372,8 @@ class ActorConfig:
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> "ActorConfig":
         if self.micro_batch_size is not None and self.global_batch_size % self.micro_batch_size:
-            raise PydanticCustomError(
-                "rule",
-                "global_batch_size: found {found}, expected a multiple of micro_batch_size, which is {micro}",
-                {"found": self.global_batch_size, "micro": self.micro_batch_size},
-            )
+            found, micro = self.global_batch_size, self.micro_batch_size
+            raise _rule(f"global_batch_size: found {found}, expected a multiple of micro_batch_size, which is {micro}")
         return self
 
 
@@ -423,10 +421,9 @@ class ExperimentConfig:
         plan = self.data.collection
         ends = plan.episodes is not None or (plan.target_success is not None and plan.target_failure is not None)
         if self.runner.task == "collect" and not ends:
-            raise PydanticCustomError(
-                "rule",
+            raise _rule(
                 "data.collection.episodes: found null, expected a number of episodes (or both target_success and "
-                "target_failure): without them the collection never ends",
+                "target_failure): without them the collection never ends"
             )
         return self
 

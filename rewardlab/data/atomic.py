@@ -6,7 +6,9 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rewardlab.errors import DataError
@@ -61,18 +63,26 @@ def write_new(
     return target
 
 
-def replace_file(target: Path, content: bytes) -> Path:
-    """Write a file that people open, in place of an earlier one: either the old or the new one is there, whole."""
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield the path for a temporary file or directory; it becomes `target` at the end, and is removed on errors."""
+    temporary = temporary_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_path(target)
-        try:
-            _write(temporary, [content], durable=True)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        raise DataError(f"could not write {target}: {getattr(error, 'strerror', None) or error}") from error
+        yield temporary
+        temporary.replace(target)
+    except OSError as error:
+        raise DataError(f"could not write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def replace_file(target: Path, content: bytes) -> Path:
+    """Write a file that people open, in place of an earlier one: either the old or the new one is there, whole."""
+    with replacing(target) as temporary:
+        _write(temporary, [content], durable=True)
     return target
 
 
@@ -86,21 +96,13 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _write(path: Path, pieces: Sequence[bytes | memoryview], durable: bool) -> None:
-    # Few system calls, here and above: each lets go of the GIL, and environments that are stepping meanwhile wait
+    # A large buffer, for few system calls: each lets go of the GIL, and environments that are stepping meanwhile wait
     # longer to win it back than the call takes.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        waiting = [memoryview(piece).cast("B") for piece in pieces if memoryview(piece).nbytes]
-        while waiting:
-            written = os.writev(descriptor, waiting)
-            while waiting and written >= len(waiting[0]):
-                written -= len(waiting.pop(0))
-            if waiting:
-                waiting[0] = waiting[0][written:]
+    with path.open("xb", buffering=2**20) as file:
+        file.writelines(pieces)
         if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _publish(temporary: Path, target: Path) -> bool:

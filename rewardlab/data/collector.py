@@ -104,27 +104,17 @@ class EpisodeCollector:
         """Return which environments have an unfinished episode."""
         return np.array([buffer is not None for buffer in self._buffers])
 
-    def length(self, env: int) -> int:
-        buffer = self._buffers[env]
-        return 0 if buffer is None else len(buffer.rows)
-
     def begin(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Begin a new episode in each environment with its reset frame; an unfinished one there is dropped."""
         for env in env_ids:
-            self._buffers[env] = None
-        self._check(env_ids, columns)
-        for env in env_ids:
             self._buffers[env] = EpisodeBuffer(self.task, self.policy, self.seed, self._longest)
-        self._append(env_ids, columns)
+        self.add(env_ids, columns)
 
     def add(self, env_ids: Sequence[int], columns: Columns) -> None:
         """Add the arrival at one more frame in each environment."""
         if len(env_ids) == 0:
             return
         self._check(env_ids, columns)
-        self._append(env_ids, columns)
-
-    def _append(self, env_ids: Sequence[int], columns: Columns) -> None:
         columns = {name: columns[name] for name in self._columns}  # rows go by position
         # Rows are copied: environments reuse their arrays, and a view would keep the whole batch in memory.
         pictures = {name: column for name, column in columns.items() if name.startswith(IMAGES)}
@@ -185,7 +175,8 @@ class EpisodeCollector:
 
     def _check(self, env_ids: Sequence[int], columns: Columns) -> None:
         def locate(row: int) -> str:
-            return f"env {env_ids[row]}, step {self.length(env_ids[row])}"
+            buffer = self._buffers[env_ids[row]]
+            return f"env {env_ids[row]}, step {0 if buffer is None else len(buffer.rows)}"
 
         try:
             check_forms(columns)

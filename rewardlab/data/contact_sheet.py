@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageOps
 
 from rewardlab.data.atomic import replace_file
-from rewardlab.data.reader import EpisodeSet, StoredEpisode, read_episodes
+from rewardlab.data.reader import StoredEpisode, read_episodes
 from rewardlab.errors import DataError
 
 GREEN, RED, INK, PAPER = (24, 140, 60), (200, 44, 44), (30, 30, 30), (250, 250, 250)
@@ -26,10 +26,10 @@ def draw_contact_sheet(
     width = max(row.width for row in rows) + 2 * GAP
     sheet = Image.new("RGB", (width, TITLE + sum(row.height + GAP for row in rows)), PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((GAP, 6), str(path), INK, _font(15))
+    draw.text((GAP, 6), str(path), INK, font_size=15)
     shown = sum(episode.facts.success for episode in chosen)
     counts = f"{len(everything)} episodes; shown: {shown} success, {len(chosen) - shown} failure."
-    draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not.", INK, _font(12))
+    draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not.", INK, font_size=12)
     top = TITLE
     for row in rows:
         sheet.paste(row, (GAP, top))
@@ -39,7 +39,7 @@ def draw_contact_sheet(
     return replace_file(Path(out_png), encoded.getvalue())
 
 
-def _choose(everything: EpisodeSet, count: int) -> list[StoredEpisode]:
+def _choose(everything: list[StoredEpisode], count: int) -> list[StoredEpisode]:
     """Both outcomes in equal parts where there are enough, spread evenly over the data set."""
     successes = [episode for episode in everything if episode.facts.success]
     failures = [episode for episode in everything if not episode.facts.success]
@@ -56,21 +56,14 @@ def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.I
     if not facts.cameras:
         raise DataError(f"{episode.path} has no images to show")
     camera = camera or next(iter(facts.cameras))
-    times = _times(labels, count)
-    tiles = [_draw_tile(episode.frame(camera, t), int(t), bool(labels[t])) for t in map(int, times)]
+    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t])) for t in _times(labels, count).tolist()]
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
     outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
-    for line, (text, ink) in enumerate(
-        [
-            (episode.path.stem, INK),
-            (outcome, colour),
-            (facts.task, INK),
-            (facts.policy[-24:], INK),  # of a path, the end says more
-            (f"{facts.length} frames", INK),
-        ]
-    ):
-        draw.text((0, 6 + 18 * line), text[:24], ink, _font(13))
+    policy = facts.policy[-24:]  # of a path, the end says more
+    texts = (episode.path.stem, outcome, facts.task, policy, f"{facts.length} frames")
+    for line, text in enumerate(texts):
+        draw.text((0, 6 + 18 * line), text[:24], colour if text is outcome else INK, font_size=13)
     for index, tile in enumerate(tiles):
         row.paste(tile, (SIDE + index * (tile.width + GAP), 0))
     return row
@@ -87,16 +80,10 @@ def _times(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
 
 
 def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool) -> Image.Image:
-    scale = max(1, -(-TILE // min(frame.shape[:2])))
     # Whole-number nearest scaling keeps small frames as sharp as the classifier sees them.
-    picture = Image.fromarray(frame).resize((frame.shape[1] * scale, frame.shape[0] * scale), Image.Resampling.NEAREST)
-    colour = GREEN if success else RED
-    tile = Image.new("RGB", (picture.width + 2 * BORDER, picture.height + 2 * BORDER + CAPTION), colour)
-    tile.paste(picture, (BORDER, BORDER))
+    scale = max(1, -(-TILE // min(frame.shape[:2])))
+    picture = ImageOps.scale(Image.fromarray(frame), scale, Image.Resampling.NEAREST)
+    tile = ImageOps.expand(picture, (BORDER, BORDER, BORDER, BORDER + CAPTION), GREEN if success else RED)
     text = f"t={t} {'success' if success else 'no success'}"
-    ImageDraw.Draw(tile).text((BORDER + 2, picture.height + 2 * BORDER), text, (255, 255, 255), _font(12))
+    ImageDraw.Draw(tile).text((BORDER + 2, picture.height + 2 * BORDER), text, (255, 255, 255), font_size=12)
     return tile
-
-
-def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
-    return ImageFont.load_default(size)

@@ -1,11 +1,10 @@
 """Episodes from one format to another."""
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rewardlab.data.atomic import temporary_path
-from rewardlab.data.reader import read_episodes
+from rewardlab.data.atomic import replacing
+from rewardlab.data.reader import StoredEpisode, read_episodes
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
 
@@ -14,29 +13,21 @@ def convert_episodes(
     source: str | Path | Sequence[str | Path],
     destination: str | Path,
     format: str = "safetensors",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[list[StoredEpisode]], Iterable[StoredEpisode]] = iter,
 ) -> int:
     """Write all episodes of `source` to the new directory `destination`; it appears when all of them are in it.
 
-    `source` is a path or several; `progress` is called with (done, total). What a format has no place for (see the
-    formats) is left out.
+    `source` is a path or several; `progress` iterates over the episodes and shows how far it is. What a format has no
+    place for (see the formats) is left out.
     """
     destination = Path(destination)
     sources = [source] if isinstance(source, (str, Path)) else source
     _check_destination(map(Path, sources), destination)
     episodes = read_episodes(*sources)
-    temporary = temporary_path(destination)
-    writer = EpisodeWriter(temporary, format, durable=False)
-    try:
-        for done, episode in enumerate(episodes, start=1):
+    with replacing(destination) as temporary:
+        writer = EpisodeWriter(temporary, format, durable=False)
+        for episode in progress(episodes):
             writer.write(episode.load())
-            if progress is not None:
-                progress(done, len(episodes))
-        temporary.rename(destination)
-    except OSError as error:
-        raise DataError(f"could not convert to {destination}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return len(episodes)
 
 

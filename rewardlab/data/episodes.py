@@ -80,28 +80,15 @@ class Episode:
         check_columns(columns)
         return cls(columns, EpisodeFacts(**_facts_in(columns, success), task=task, seed=seed, policy=policy))
 
-    @classmethod
-    def from_steps(
-        cls, steps: "Batch", *, task: str = UNKNOWN, seed: int | None = None, policy: str = UNKNOWN
-    ) -> "Episode":
-        """An episode from a Batch of shape [T]."""
-        leaves = steps.items(include_nested=True, leaves_only=True)
-        columns = {
-            key if isinstance(key, str) else ".".join(key): np.ascontiguousarray(value.detach().cpu().numpy())
-            for key, value in leaves
-        }
-        return cls.from_columns(columns, task=task, seed=seed, policy=policy)
-
     @cached_property
     def steps(self) -> "Batch":
         """The rows as a Batch of shape [T]; shares memory with the columns."""
         import torch
         from tensordict import TensorDict
 
-        tensors = {_nested_key(name): torch.from_numpy(array) for name, array in self.columns.items()}
         batch = TensorDict({}, batch_size=[self.facts.length])
-        for key, tensor in tensors.items():
-            batch[key] = tensor
+        for name, array in self.columns.items():
+            batch[_nested_key(name)] = torch.from_numpy(array)
         return batch
 
     def transitions(self) -> "Batch":
@@ -134,6 +121,11 @@ def _facts_in(columns: Columns, success: bool) -> dict[str, Any]:
         "success_at_end": bool(labels[-1]),
         "cameras": {name.removeprefix(IMAGES): a.shape[1:3] for name, a in columns.items() if name.startswith(IMAGES)},
     }
+
+
+def as_action(actions: Array) -> Array:
+    """Return actions in the type that episodes store: int64 for choices, float32 for vectors."""
+    return actions.astype(np.int64 if actions.dtype.kind in "biu" else np.float32)
 
 
 def check_episode(episode: Episode) -> None:

@@ -4,7 +4,7 @@ A frame's label is the success of that very frame. Splits are made by episode, b
 near copies of each other: one in each split would make validation a test of memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,18 +40,18 @@ class FrameTable:
     def failures(self) -> int:
         return len(self) - self.successes
 
+    def missing_label(self) -> str | None:
+        """Return the label that no frame has, if there is one."""
+        return "success" if self.successes == 0 else "failure" if self.failures == 0 else None
+
     def describe(self) -> str:
         episodes = len(np.unique(self.episode))
         return f"{len(self):,} frames ({self.successes:,} success, {self.failures:,} failure) of {episodes:,} episodes"
 
 
-def tabulate(episodes: Sequence[StoredEpisode], progress: Callable[[int, int], None] | None = None) -> FrameTable:
-    """Every frame of the episodes, in order. Reads labels, not pictures."""
-    labels = []
-    for done, episode in enumerate(episodes, start=1):
-        labels.append(episode.labels())
-        if progress is not None:
-            progress(done, len(episodes))
+def tabulate(episodes: Sequence[StoredEpisode]) -> FrameTable:
+    """List every frame of the episodes, in order. Reads labels, not pictures."""
+    labels = [episode.labels() for episode in episodes]
     lengths = np.array([len(found) for found in labels], np.int64)
     return FrameTable(
         tuple(episodes),
@@ -80,15 +80,13 @@ def split_by_episode(table: FrameTable, val_fraction: float, seed: int) -> tuple
     validation = held_out[table.episode]
     sides = table.rows(~validation), table.rows(validation)
     for name, side in zip(("training", "validation"), sides, strict=True):
-        if side.successes == 0 or side.failures == 0:
-            missing = "success" if side.successes == 0 else "failure"
+        if missing := side.missing_label():
             raise DataError(f"the {name} split has no {missing} frame: {side.describe()}. Collect more {missing}es")
     return sides
 
 
 def _require_both_classes(table: FrameTable, shows_success: Bools) -> None:
-    if table.successes == 0 or table.failures == 0:
-        missing = "success" if table.successes == 0 else "failure"
+    if missing := table.missing_label():
         raise DataError(f"no frame is labelled {missing}: {table.describe()}. A classifier needs both; collect more")
     if shows_success.sum() < 2:
         raise DataError(

@@ -16,6 +16,10 @@ class Problem(NamedTuple):
     path: Path
     problem: str
 
+    @property
+    def sentence(self) -> str:
+        return self.problem if str(self.path) in self.problem else f"{self.path}: {self.problem}"
+
 
 @dataclass
 class DatasetSummary:

@@ -1,17 +1,16 @@
 """Episodes from disk. Opening a data set lists names; files are read when something in them is asked for."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.episodes import Episode, EpisodeFacts
-from rewardlab.data.formats import FORMATS, EpisodeFormat, FrameRows, format_of, is_episode_name
+from rewardlab.data.formats import SUFFIXES, EpisodeFormat, FrameRows, format_of, is_episode_name
 from rewardlab.errors import DataError
 
 
@@ -55,38 +54,16 @@ class StoredEpisode:
         return self.format.read(self.path)
 
 
-class EpisodeSet(Sequence[StoredEpisode]):
-    """The episodes found under some paths, in the order of their numbers. Holds names, not frames."""
-
-    def __init__(self, episodes: Iterable[StoredEpisode]) -> None:
-        self._episodes = list(episodes)
-
-    def __len__(self) -> int:
-        return len(self._episodes)
-
-    def __iter__(self) -> Iterator[StoredEpisode]:
-        return iter(self._episodes)
-
-    @overload
-    def __getitem__(self, index: int) -> StoredEpisode: ...
-    @overload
-    def __getitem__(self, index: slice) -> "EpisodeSet": ...
-    def __getitem__(self, index: int | slice) -> "StoredEpisode | EpisodeSet":
-        if isinstance(index, slice):
-            return EpisodeSet(self._episodes[index])
-        return self._episodes[index]
-
-
-def read_episodes(*paths: str | Path) -> EpisodeSet:
-    """The episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
+def read_episodes(*paths: str | Path) -> list[StoredEpisode]:
+    """List the episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
     found: set[Path] = set()
     for path in map(Path, paths):
         names = episode_paths(path)
         if not names:
-            raise DataError(f"no episodes in {path}: looked for files ending in {_suffixes()} there and below")
+            raise DataError(f"no episodes in {path}: looked for files ending in {', '.join(SUFFIXES)} there and below")
         found.update(names)
     # Collectors number successes and failures together, so that sorting by name gives the order of collection.
-    return EpisodeSet(StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path)))
+    return [StoredEpisode(path) for path in sorted(found, key=lambda path: (path.name, path))]
 
 
 def episode_paths(path: Path) -> list[Path]:
@@ -95,7 +72,9 @@ def episode_paths(path: Path) -> list[Path]:
         format_of(path)
         return [path]
     if not path.is_dir():
-        raise DataError(f"{path} does not exist; expected a directory of episodes or a file ending in {_suffixes()}")
+        raise DataError(
+            f"{path} does not exist; expected a directory of episodes or a file ending in {', '.join(SUFFIXES)}"
+        )
     return [file for file in walk_files(path) if is_episode_name(file)]
 
 
@@ -105,7 +84,3 @@ def walk_files(directory: Path) -> Iterator[Path]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         # Regular files only: reading a pipe or a device never ends.
         yield from (path for name in names if (path := Path(folder, name)).is_file())
-
-
-def _suffixes() -> str:
-    return ", ".join(FORMATS[name].suffix for name in FORMATS)

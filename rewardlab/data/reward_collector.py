@@ -1,6 +1,7 @@
 """The collector of the `.npy` workflow: writes what environment workers have as positive and negative trajectories."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
-from rewardlab.data.episodes import UNKNOWN, Array, Columns
+from rewardlab.data.episodes import Array, Columns
 from rewardlab.data.images import to_float_chw, to_uint8_hwc
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
@@ -32,33 +33,26 @@ class RewardDataCollector:
         max_positive_trajectories: int | None = None,
         max_negative_trajectories: int | None = None,
         num_envs: int | None = None,
-        *,
-        format: str = "npy",
-        durable: bool = False,
-        task: str = UNKNOWN,
-        policy: str = UNKNOWN,
     ) -> None:
         self.image_keys = tuple(image_keys)
-        self._writer = EpisodeWriter(
-            Path(positive_dir).parent, format, success_dir=positive_dir, failure_dir=negative_dir, durable=durable
+        self._num_envs = num_envs  # None until the first output shows it
+        directories = {"success_dir": positive_dir, "failure_dir": negative_dir}
+        self._new_collector = partial(
+            EpisodeCollector,
+            EpisodeWriter(Path(positive_dir).parent, "npy", **directories, durable=False),
+            target_success=max_positive_trajectories,
+            target_failure=max_negative_trajectories,
         )
-        self._options: dict[str, Any] = {
-            "target_success": max_positive_trajectories,
-            "target_failure": max_negative_trajectories,
-            "task": task,
-            "policy": policy,
-        }
-        self._collector = None if num_envs is None else EpisodeCollector(self._writer, num_envs, **self._options)
-        self._success_once: Array = np.zeros(num_envs or 0, dtype=bool)
+        self._collector = self._new_collector(num_envs or 1)
+        self._success_once: Array = np.zeros(num_envs or 1, dtype=bool)
 
     @property
     def counts(self) -> dict[str, OutcomeCount]:
-        collector = self._collector or EpisodeCollector(self._writer, 1, **self._options)
-        return collector.counts
+        return self._collector.counts
 
     @property
     def full(self) -> bool:
-        return all(count.full for count in self.counts.values())
+        return self._collector.full
 
     def add_env_output(
         self, env_output: Any, env_info: Mapping[str, Any] | None = None, is_last_step: bool | Array = False
@@ -82,7 +76,9 @@ class RewardDataCollector:
         # Only these have been reset; `is_last_step` ends the others where they stand.
         reset = np.flatnonzero(dones & (final_obs is not None))
         last = replace_rows(frames, reset, self._images(final_rows(final_obs, reset))) if len(reset) else frames
-        self._add_frames({**last, "success": success})
+        running = collector.running()
+        for put, envs in ((collector.begin, np.flatnonzero(~running)), (collector.add, np.flatnonzero(running))):
+            put(envs.tolist(), {name: column[envs] for name, column in {**last, "success": success}.items()})
         collector.end(ended.tolist(), self._success_once)
         self._success_once[ended] = False
         if len(reset) and not collector.full:
@@ -93,33 +89,21 @@ class RewardDataCollector:
 
     def save_trajectory(self, env_idx: int | None = None) -> None:
         """End the trajectory of one environment, or of all, at this frame; it is on disk when this returns."""
-        if self._collector is None:
-            return
-        known = len(self._collector.running())
-        if env_idx is not None and not 0 <= env_idx < known:
-            raise DataError(f"no environment {env_idx}; there are {known}")
-        envs = np.flatnonzero(self._collector.running()) if env_idx is None else [env_idx]
-        self._collector.end([int(env) for env in envs], self._success_once)
+        running = self._collector.running()
+        if env_idx is not None and not 0 <= env_idx < len(running):
+            raise DataError(f"no environment {env_idx}; there are {len(running)}")
+        self._collector.end(np.flatnonzero(running).tolist() if env_idx is None else [env_idx], self._success_once)
         self._collector.flush()
 
     def close(self) -> None:
         """Finish writing. Trajectories still running are dropped."""
-        if self._collector is not None:
-            self._collector.close()
-
-    def _add_frames(self, columns: Columns) -> None:
-        collector = self._collector_for(len(columns["success"]))
-        running = collector.running()
-        for rows, put in ((np.flatnonzero(~running), collector.begin), (np.flatnonzero(running), collector.add)):
-            if len(rows):
-                put(rows.tolist(), {name: column[rows] for name, column in columns.items()})
+        self._collector.close()
 
     def _collector_for(self, count: int) -> EpisodeCollector:
-        if self._collector is None:
-            self._collector = EpisodeCollector(self._writer, count, **self._options)
-        known = len(self._collector.running())
-        if known != count:
-            raise DataError(f"env_output has {count} environments; expected {known}")
+        if self._num_envs is None:
+            self._num_envs, self._collector = count, self._new_collector(count)
+        if self._num_envs != count:
+            raise DataError(f"env_output has {count} environments; expected {self._num_envs}")
         return self._collector
 
     def _images(self, obs: Any) -> Columns:

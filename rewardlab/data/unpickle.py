@@ -9,7 +9,7 @@ import io
 import math
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, ClassVar, NoReturn
 
 import numpy as np
@@ -42,6 +42,24 @@ class _RefusedError(Exception):
 _PythonUnpickler: Any = pickle._Unpickler
 
 
+def _check_keys(keys: Iterable[object]) -> None:
+    """Keys and members are hashed, and hashing a deeply nested tuple ends the process, not just the reading."""
+    for key in keys:
+        if not isinstance(key, (str, int, float, bytes, bool, type(None))):
+            raise _RefusedError(f"a {type(key).__name__} as a key")
+
+
+def _check_keys_and_load(opcode: bytes, keys: slice) -> Callable[[Any], None]:
+    """Return the unpickler's method for an opcode, preceded by a check of these items of its stack."""
+    load = _PythonUnpickler.dispatch[opcode[0]]
+
+    def checked(unpickler: Any) -> None:
+        _check_keys(unpickler.stack[keys])
+        load(unpickler)
+
+    return checked
+
+
 class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def find_class(self, module: str, name: str) -> Any:
         # Names of NumPy 1.x, and of Python 2, which protocols up to 2 use to this day.
@@ -58,49 +76,19 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
             raise EOFError("a bytearray that is cut short")
         self.append(bytearray(data))
 
-    def load_setitem(self) -> None:
-        _check_key(self.stack[-2])
-        super().load_setitem()
-
-    def load_setitems(self) -> None:
-        for key in self.stack[::2]:
-            _check_key(key)
-        super().load_setitems()
-
-    def load_dict(self) -> None:
-        for key in self.stack[::2]:
-            _check_key(key)
-        super().load_dict()
-
-    def load_additems(self) -> None:
-        for item in self.stack:
-            _check_key(item)
-        super().load_additems()
-
-    def load_frozenset(self) -> None:
-        for item in self.stack:
-            _check_key(item)
-        super().load_frozenset()
-
     # The table by which the base class finds its methods names its own.
     dispatch: ClassVar[dict[int, Any]] = {
         **_PythonUnpickler.dispatch,
         pickle.BYTEARRAY8[0]: load_bytearray8,
-        pickle.SETITEM[0]: load_setitem,
-        pickle.SETITEMS[0]: load_setitems,
-        pickle.DICT[0]: load_dict,
-        pickle.ADDITEMS[0]: load_additems,
-        pickle.FROZENSET[0]: load_frozenset,
+        pickle.SETITEM[0]: _check_keys_and_load(pickle.SETITEM, slice(-2, None, 2)),
+        pickle.SETITEMS[0]: _check_keys_and_load(pickle.SETITEMS, slice(None, None, 2)),
+        pickle.DICT[0]: _check_keys_and_load(pickle.DICT, slice(None, None, 2)),
+        pickle.ADDITEMS[0]: _check_keys_and_load(pickle.ADDITEMS, slice(None)),
+        pickle.FROZENSET[0]: _check_keys_and_load(pickle.FROZENSET, slice(None)),
     }
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise _RefusedError("a reference to something outside the file")
-
-
-def _check_key(key: object) -> None:
-    """Keys and members are hashed, and hashing a deeply nested tuple ends the process, not just the reading."""
-    if not isinstance(key, (str, int, float, bytes, bool, type(None))):
-        raise _RefusedError(f"a {type(key).__name__} as a key")
 
 
 class _Function:
@@ -177,8 +165,7 @@ def _bytearray(data: object = b"") -> bytearray:
 
 
 def _set(items: Any) -> set[Any]:
-    for item in items:
-        _check_key(item)
+    _check_keys(items)
     return set(items)
 
 

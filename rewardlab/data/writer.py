@@ -1,11 +1,10 @@
 """Episodes to disk: one at a time, or from a thread behind a bounded queue."""
 
-import atexit
 import itertools
-import queue
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -73,12 +72,6 @@ class EpisodeWriter:
         for n in itertools.count(number):
             yield folder / f"{self.format.stem.format(n)}{self.format.suffix}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 def _first_free_number(*folders: Path | None) -> int:
     """One more than the highest number in the folders, which are made where missing."""
@@ -96,60 +89,45 @@ def _number(path: Path) -> int:
 
 
 class BackgroundWriter:
-    """A thread that builds and writes episodes, at most `capacity` waiting, so that memory stays flat.
+    """Builds and writes episodes in a thread, at most `capacity` waiting, so that memory stays flat.
 
     `submit` blocks while the queue is full. An error in the thread is raised by the next `submit`, `flush` or `close`;
-    the episodes behind the failed one are still tried. After Ctrl-C anywhere, `close` writes what was submitted; should
-    nobody call it, the interpreter does at exit.
+    the episodes behind the failed one are still tried. After Ctrl-C anywhere, `close` writes what was submitted; if
+    nobody calls it, the interpreter waits for the thread at exit.
     """
 
     def __init__(self, writer: EpisodeWriter, capacity: int = 64) -> None:
         self.writer = writer
-        # A queue.Queue interrupted by Ctrl-C inside `put` can be left inconsistent; SimpleQueue.put is one C call.
-        self._queue: queue.SimpleQueue[Callable[[], Episode] | threading.Event | None] = queue.SimpleQueue()
         self._slots = threading.Semaphore(capacity)
         self._errors: list[BaseException] = []
-        self._thread: threading.Thread | None = None
+        self._thread = _new_thread()
 
     def submit(self, build: Callable[[], Episode]) -> None:
         """Queue an episode; `build` runs in the thread. An earlier error is raised when this one is safely queued."""
-        if self._thread is None:
-            # A daemon, because Python waits for other threads before it runs the exit function that would end this one.
-            self._thread = threading.Thread(target=self._run, name="episode-writer", daemon=True)
-            self._thread.start()
-            atexit.register(self.close)
         self._slots.acquire()
-        self._queue.put(build)
-        self._raise_pending()
+        failed_before = bool(self._errors)
+        self._thread.submit(self._write, build)
+        if failed_before:
+            self._raise_pending()
 
     def flush(self) -> None:
         """Wait until everything submitted so far is on disk."""
-        if self._thread is not None:
-            done = threading.Event()
-            self._queue.put(done)
-            done.wait()
+        self._thread.submit(lambda: None).result()
         self._raise_pending()
 
     def close(self) -> None:
         """Write what is queued, then end the thread. May be called again, also after an interrupted call."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-            atexit.unregister(self.close)
+        self._thread.shutdown()
+        self._thread = _new_thread()
         self._raise_pending()
 
-    def _run(self) -> None:
-        while (task := self._queue.get()) is not None:
-            if isinstance(task, threading.Event):
-                task.set()
-                continue
-            try:
-                self.writer.write(task())
-            except BaseException as error:
-                self._errors.append(error)
-            finally:
-                self._slots.release()
+    def _write(self, build: Callable[[], Episode]) -> None:
+        try:
+            self.writer.write(build())
+        except BaseException as error:
+            self._errors.append(error)
+        finally:
+            self._slots.release()
 
     def _raise_pending(self) -> None:
         if self._errors:
@@ -168,3 +146,7 @@ class BackgroundWriter:
             if error is None:
                 raise
             error.add_note(str(failure))  # the first error is what the user must see
+
+
+def _new_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "episode-writer")  # starts when something is submitted

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from rewardlab.config import config_from_mapping
@@ -13,8 +12,9 @@ from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.gym import make_gym_vec_env
-from rewardlab.envs.tabletop import TabletopVectorEnv
+from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
+from rewardlab.observations import is_image, read_parts
 from rewardlab.registry import Registry, unknown_name
 
 EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
@@ -65,14 +65,9 @@ def _refuse(cfg: EnvConfig, *unused: str) -> None:
 
 
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Whether cameras or sizes of pictures mean anything to an environment."""
-
-    def is_picture(space: spaces.Space[Any]) -> bool:
-        if isinstance(space, spaces.Dict):
-            return any(map(is_picture, space.values()))
-        return isinstance(space, spaces.Box) and len(space.shape) == 3
-
-    return hasattr(env.unwrapped, "render_cameras") or is_picture(env.single_observation_space)
+    """Return whether cameras or sizes of pictures mean anything to an environment."""
+    parts = read_parts(env.single_observation_space, batch_axes=0).values()
+    return hasattr(env.unwrapped, "render_cameras") or any(is_image(part.shape or ()) for part in parts)
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
@@ -81,7 +76,6 @@ FAMILIES.register("gymnasium")(make_gym_vec_env)
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     _check_options(cfg, _TABLETOP_OPTIONS)
-    limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),
         cfg.num_envs,
@@ -90,7 +84,7 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         cameras=cfg.cameras,
         image_size=cfg.frame_size,
         success_hold_steps=cfg.success_hold_steps,
-        **limit,
+        max_episode_steps=cfg.max_episode_steps or EPISODE_STEPS,
         **cfg.options,
     )
     env.spec = gymnasium.spec(cfg.id)

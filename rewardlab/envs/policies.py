@@ -15,9 +15,11 @@ from rewardlab.registry import Registry
 
 
 class Policy(Protocol):
-    """Acts on batches of observations; `begin` marks the environments in which an episode has just begun."""
+    """Acts on batches of observations."""
 
-    def begin(self, fresh: NDArray[np.bool_]) -> None: ...
+    def begin(self, fresh: NDArray[np.bool_]) -> None:
+        """Learn in which environments an episode has just begun; a policy without memory does nothing."""
+        return
 
     def act(self, observation: Any) -> NDArray[Any]: ...
 
@@ -30,13 +32,10 @@ def make_policy(name: str, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
 
 
 @POLICIES.register("random")
-class RandomPolicy:
+class RandomPolicy(Policy):
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         self._space = env.action_space
         self._space.seed(seed)
-
-    def begin(self, fresh: NDArray[np.bool_]) -> None:
-        """Do nothing: it has no memory."""
 
     def act(self, observation: Any) -> NDArray[Any]:
         return np.asarray(self._space.sample())
@@ -58,24 +57,12 @@ class WithRandomActions:
         return np.where(replaced.reshape(-1, *[1] * (chosen.ndim - 1)), drawn, chosen)
 
 
-class ScriptedPolicy:
-    """Solves the tabletop tasks from their full state, whatever the observations show."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool) -> None:
-        table = env.unwrapped
-        if not isinstance(table, TabletopVectorEnv):
-            raise ConfigError(
-                "the policies 'expert' and 'noisy_expert' know the tabletop tasks only; use 'random' here"
-            )
-        self._table = table
-        self._expert = TabletopExpert(table.task.name, env.num_envs, seed, mistakes)
-
-    def begin(self, fresh: NDArray[np.bool_]) -> None:
-        self._expert.begin(fresh)
-
-    def act(self, observation: Any) -> NDArray[Any]:
-        return self._expert.act(self._table.state)
+def _scripted_policy(env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool) -> Policy:
+    table = env.unwrapped
+    if not isinstance(table, TabletopVectorEnv):
+        raise ConfigError("the policies 'expert' and 'noisy_expert' know the tabletop tasks only; use 'random' here")
+    return TabletopExpert(table, seed, mistakes)
 
 
-POLICIES.register("expert")(partial(ScriptedPolicy, mistakes=False))
-POLICIES.register("noisy_expert")(partial(ScriptedPolicy, mistakes=True))
+POLICIES.register("expert")(partial(_scripted_policy, mistakes=False))
+POLICIES.register("noisy_expert")(partial(_scripted_policy, mistakes=True))

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
-from rewardlab.data.episodes import Array, Columns
+from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.envs.step_results import (
     CameraFrames,
@@ -94,12 +94,17 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         cls, env: VectorEnv[Any, Any, Any], config: EnvConfig, plan: CollectionConfig, *, policy: str
     ) -> Self:
         """Wrap the environment of `config` as the `data.collection` part of a config says."""
-        same = ("format", "success_dir", "failure_dir", "durable", "watched_envs", "target_success", "target_failure")
         return cls(
             env,
             plan.save_dir,
-            **{name: getattr(plan, name) for name in same},
+            target_success=plan.target_success,
+            target_failure=plan.target_failure,
             max_episodes=plan.episodes,
+            watched_envs=plan.watched_envs,
+            format=plan.format,
+            success_dir=plan.success_dir,
+            failure_dir=plan.failure_dir,
+            durable=plan.durable,
             cameras=config.cameras if plan.cameras is None else plan.cameras,
             image_size=config.frame_size,
             policy=policy,
@@ -115,15 +120,6 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def full(self) -> bool:
         """Whether both targets are reached; from then on nothing is drawn or written."""
         return self._collector.full
-
-    @property
-    def policy(self) -> str:
-        """Name of the policy that acts; a change holds for episodes that begin afterwards."""
-        return self._collector.policy
-
-    @policy.setter
-    def policy(self, name: str) -> None:
-        self._collector.policy = name
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -150,40 +146,34 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         finally:
             super().close(**kwargs)
 
-    def flush(self) -> None:
-        """Wait until every ended episode is on disk."""
-        self._collector.flush()
-
     def _record(self, actions: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> None:
+        check_autoreset(self._frames.autoreset, infos)
         reward = to_numpy(reward).astype(np.float32)
-        everywhere: Columns = {
-            "action": _as_action(to_numpy(actions)),
+        arrival = {
+            "action": as_action(to_numpy(actions)),
             "reward": reward,
             "env_reward": to_numpy(infos.get("env_reward", reward)).astype(np.float32),
             "terminated": to_numpy(terminated).astype(bool),
             "truncated": to_numpy(truncated).astype(bool),
         }
-        arrival = {name: column[: self._watched] for name, column in everywhere.items()}
-        running = self._collector.running()
-        done = arrival["terminated"] | arrival["truncated"]
+        arrival = {name: column[: self._watched] for name, column in arrival.items()} | self._labels(infos)
+        running, done = self._collector.running(), arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
         observed = self._observe(obs)
-        check_autoreset(self._frames.autoreset, infos)
-        nowhere = np.zeros_like(done)
-        # Where `obs` is not the last frame of an episode that ended, and where it is the first of a new one.
-        replaced, opening = {
-            AutoresetMode.SAME_STEP: (done, done),
-            AutoresetMode.NEXT_STEP: (nowhere, ~running),  # the step after an end is the reset
-            AutoresetMode.DISABLED: (nowhere, nowhere),  # steps after an end belong to no episode
-        }[self._frames.autoreset]
-        self._add(np.flatnonzero(running & ~replaced), {**observed, **arrival, **self._labels(infos)})
+        columns = {**observed, **arrival}
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
-            facts = {**arrival, **self._final_facts(infos, everywhere["env_reward"])}
-            final = {name: column[ended] for name, column in facts.items()}
-            self._collector.add(ended.tolist(), {**self._observe_final(infos, ended), **final})
+            for name, last in self._last_frames(infos, ended).items():
+                columns[name] = columns[name].copy()
+                columns[name][ended] = last
+        self._add(np.flatnonzero(running), columns)
         if len(ended):
             self._require_labels(infos)
         self._collector.end(ended.tolist())
+        opening = {
+            AutoresetMode.SAME_STEP: done,
+            AutoresetMode.NEXT_STEP: ~running,  # the step after an end is the reset
+            AutoresetMode.DISABLED: np.zeros_like(done),  # steps after an end belong to no episode
+        }[self._frames.autoreset]
         if opening.any() and not self.full:
             self._begin(np.flatnonzero(opening), observed, infos)
 
@@ -200,7 +190,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
 
     def _begin(self, envs: Array, observed: Columns, infos: Any) -> None:
         action_space = self.env.action_space
-        action = _as_action(np.zeros(action_space.shape or (), action_space.dtype))
+        action = as_action(np.zeros(action_space.shape or (), action_space.dtype))
         rewards = dict.fromkeys(("reward", "env_reward"), np.zeros(self._watched, np.float32))
         ends = dict.fromkeys(("terminated", "truncated"), np.zeros(self._watched, bool))
         columns = {**observed, "action": action, **rewards, **ends, **self._labels(infos)}
@@ -211,11 +201,15 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             columns = {name: column[envs] for name, column in columns.items()}
         self._collector.add(envs.tolist(), columns)
 
-    def _final_facts(self, infos: Any, env_reward: Array) -> Columns:
+    def _last_frames(self, infos: Any, ended: Array) -> Columns:
+        """Return what is known of the true last frames of episodes after which the environment was reset."""
         final = final_info(infos)
+        facts = self._labels(final)
         # Of a wrapper around each environment it is in final_info, of one around all of them beside it.
-        env_reward = to_numpy(final.get("env_reward", env_reward)).astype(np.float32)
-        return {**self._labels(final), "env_reward": env_reward[: self._watched]}
+        if "env_reward" in final:
+            facts["env_reward"] = to_numpy(final["env_reward"]).astype(np.float32)
+        observed = _columns(final_rows(infos["final_obs"], ended), self._frames.final(infos, ended))
+        return {**observed, **{name: column[ended] for name, column in facts.items()}}
 
     def _labels(self, infos: Any) -> Columns:
         labels = {"success": success_of(infos, self.num_envs), "grasp": flags_of(infos, GRASP_KEYS, self.num_envs)}
@@ -224,9 +218,6 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def _observe(self, obs: Any) -> Columns:
         envs = None if self._watched == self.num_envs else np.arange(self._watched)
         return {name: column[: self._watched] for name, column in _columns(obs, self._frames.now(obs, envs)).items()}
-
-    def _observe_final(self, infos: Any, envs: Array) -> Columns:
-        return _columns(final_rows(infos["final_obs"], envs), self._frames.final(infos, envs))
 
     def __enter__(self) -> Self:
         return self
@@ -245,7 +236,3 @@ def _columns(obs: Any, frames: Mapping[str, Array]) -> Columns:
         raise DataError(f"observations have {found}; expected 'state' (or 'observation'), as there are no cameras")
     columns = {f"observation.{name}": array for name, array in vectors.items()}
     return columns | {IMAGES + camera: pictures for camera, pictures in frames.items()}
-
-
-def _as_action(actions: Array) -> Array:
-    return actions.astype(np.int64 if actions.dtype.kind in "biu" else np.float32)

@@ -51,9 +51,10 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     policy = _policy(plan, watched, policy_seed)
     _make_directory(plan.save_dir)
     env = DataCollectorWrapper.as_planned(watched, env_cfg, plan, policy=plan.policy)
+    expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
         with env, _alone_in(plan.save_dir), _progress(console) as progress:
-            bar = progress.add_task("collecting", total=_expected(plan), success=0, failure=0)
+            bar = progress.add_task("collecting", total=expected, success=0, failure=0)
             observation, _ = env.reset(seed=env_seed)
             while not env.full:
                 observation, _, terminated, truncated, _ = env.step(policy.act(observation))
@@ -124,19 +125,7 @@ def _episodes_in(plan: CollectionConfig) -> int:
     return len({path for place in places if place.is_dir() for path in episode_paths(place)})
 
 
-def _expected(plan: CollectionConfig) -> int:
-    if plan.episodes is not None:
-        return plan.episodes
-    return (plan.target_success or 0) + (plan.target_failure or 0)
-
-
 def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("[green]{task.fields[success]} success[/] [red]{task.fields[failure]} failure[/]"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-    )
+    counts = TextColumn("[green]{task.fields[success]} success[/] [red]{task.fields[failure]} failure[/]")
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*bar, counts, TimeElapsedColumn(), TimeRemainingColumn(), console=console)

@@ -1,15 +1,15 @@
 """The main job on the built-in task: warm up, learn the reward from pictures, go on with the learned reward alone."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rewardlab.config import ExperimentConfig, load_config, text_override
+from rewardlab.config import ExperimentConfig, load_config, to_overrides
 from rewardlab.data import draw_contact_sheet
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines import collect, train_policy, train_reward
@@ -58,7 +58,7 @@ def run(out: Path, *, seed: int, scale: Scale | None = None, console: Console | 
     demo.say("Stage 2", "a classifier learns to see success in a single frame")
     classifier = demo.train_classifier()
     demo.say("Stage 3", "the policy goes on, with the learned reward alone")
-    learned = demo.go_on(warm, "tabletop_ppo_mlp_resnet_reward", "learned_reward", _reward(classifier))
+    learned = demo.go_on(warm, "tabletop_ppo_mlp_resnet_reward", "learned_reward", classifier)
     demo.say("For comparison", "the same, with the task's own reward")
     true = demo.go_on(warm, "tabletop_ppo_mlp", "true_reward")
     success = {name: demo.judge(policy) for name, policy in (("warm-up", warm), ("learned", learned), ("true", true))}
@@ -77,39 +77,30 @@ class Demo:
     console: Console
 
     def warm_up(self) -> Path:
-        place = text_override("data.collection.save_dir", str(self.out / "episodes" / "training"))
-        return train_policy.run(
-            self._config("tabletop_ppo_mlp_collect", "warm_up", place, *self.scale.warm_up), console=self.console
-        )
+        place = {"data.collection.save_dir": self.out / "episodes" / "training"}
+        cfg = self._config("tabletop_ppo_mlp_collect", "warm_up", place, self.scale.warm_up)
+        return train_policy.run(cfg, console=self.console)
 
     def collect(self, policy: Path) -> Path:
         """What was collected in training is mostly early failures; the boundary of success lies in what comes now."""
-        cfg = self._config(
-            "tabletop_pickcube",
-            "",
-            text_override("data.collection.save_dir", str(self.out / "episodes" / "warmed_up")),
-            text_override("data.collection.policy", str(policy)),
-            f"data.collection.episodes={self.scale.episodes}",
-            "env.train.num_envs=128",
-        )
-        return collect.run(cfg, console=self.console)
+        plan = {
+            "data.collection.save_dir": self.out / "episodes" / "warmed_up",
+            "data.collection.policy": policy,
+            "data.collection.episodes": self.scale.episodes,
+            "env.train.num_envs": 128,
+        }
+        return collect.run(self._config("tabletop_pickcube", "", plan), console=self.console)
 
     def train_classifier(self) -> Path:
-        cfg = self._config(
-            "reward_training",
-            "classifier",
-            text_override("data.data_path", str(self.out / "episodes")),
-            *CLASSIFIER,
-            *self.scale.classifier,
-        )
+        data = {"data.data_path": self.out / "episodes"}
+        cfg = self._config("reward_training", "classifier", data, (*CLASSIFIER, *self.scale.classifier))
         return train_reward.run(cfg, console=self.console)
 
-    def go_on(self, policy: Path, config: str, name: str, *overrides: str) -> Path:
+    def go_on(self, policy: Path, config: str, name: str, reward_model: Path | None = None) -> Path:
+        """Go on training a policy, on the reward of a model if there is one."""
         last = int(load_state(policy)[0]["iteration"]) + self.scale.iterations
-        budget = [f"runner.max_epochs={last}", text_override("runner.resume_dir", str(policy))]
-        return train_policy.run(
-            self._config(config, name, *budget, *overrides, *self.scale.policy), console=self.console
-        )
+        budget = {"runner.max_epochs": last, "runner.resume_dir": policy, "reward.model.checkpoint_path": reward_model}
+        return train_policy.run(self._config(config, name, budget, self.scale.policy), console=self.console)
 
     def judge(self, policy: Path) -> float:
         """The share of episodes that end in true success, when the policy does its best."""
@@ -154,16 +145,11 @@ class Demo:
     def say(self, title: str, words: str) -> None:
         self.console.print(f"[bold]{title}[/]: {words}", highlight=False, soft_wrap=True)
 
-    def _config(self, name: str, experiment: str, *overrides: str) -> ExperimentConfig:
-        where = [
-            text_override("runner.logger.log_path", str(self.out)),
-            f"runner.logger.experiment_name='{experiment}'",
-        ]
-        return load_config(name, [f"seed={self.seed}", *where, *overrides])
-
-
-def _reward(classifier: Path) -> str:
-    return text_override("reward.model.checkpoint_path", str(classifier))
+    def _config(
+        self, name: str, experiment: str, values: Mapping[str, Any], overrides: Sequence[str] = ()
+    ) -> ExperimentConfig:
+        where = {"runner.logger.log_path": self.out, "runner.logger.experiment_name": experiment}
+        return load_config(name, [*to_overrides({"seed": self.seed, **where, **values}), *overrides])
 
 
 def _unused(place: Path) -> Path:

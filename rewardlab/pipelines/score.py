@@ -1,17 +1,19 @@
 """Score files: the probability of success of every frame of pictures and episodes, and the verdict on it."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rewardlab.data import FORMATS, Problem, StoredEpisode, read_episodes
-from rewardlab.data.formats import is_episode_name
+from rewardlab.data import Problem, StoredEpisode, read_episodes
+from rewardlab.data.formats import SUFFIXES, is_episode_name
 from rewardlab.data.images import IMAGE_SUFFIXES, read_image
 from rewardlab.data.reader import episode_paths, walk_files
 from rewardlab.errors import ConfigError, DataError
@@ -21,7 +23,6 @@ from rewardlab.rewards.classifier import MINI_BATCH
 
 Frame = npt.NDArray[np.uint8]
 Snapshot = dict[str, Path]  # one moment: a picture file for each camera
-Batch = list[tuple[Path, dict[str, Frame]]]  # snapshots that were read, under their first file's name
 
 BATCH_BYTES = 128 * 2**20  # of pictures at once; large ones make smaller batches than MINI_BATCH
 
@@ -82,8 +83,8 @@ def _below(path: Path) -> tuple[list[Path], list[StoredEpisode]]:
     if path.is_dir() and not episode_paths(path):
         return _pictures(path), []
     if path.is_file() and not is_episode_name(path):
-        suffixes = [*IMAGE_SUFFIXES, *(FORMATS[name].suffix for name in FORMATS)]
-        raise DataError(f"{path} is neither a picture nor an episode; expected a file ending in {', '.join(suffixes)}")
+        suffixes = ", ".join((*IMAGE_SUFFIXES, *SUFFIXES))
+        raise DataError(f"{path} is neither a picture nor an episode; expected a file ending in {suffixes}")
     return [], list(read_episodes(path))
 
 
@@ -118,43 +119,69 @@ def score_files(
     strip: int = 0,
     progress: Callable[[float], None] = lambda files: None,
 ) -> Iterator[ScoredFile | Problem]:
-    """Score pictures and episodes, one result a file; one that cannot be read is a Problem, and the next one follows.
+    """Score pictures and episodes, one result a file; one that cannot be read is a Problem, as are paths without files.
 
     `threshold=None` is the model's own. `strip` frames of each episode are handed out with its scores. `progress` is
     told how many files are done, in fractions. Memory holds one batch of pictures and the numbers of one episode.
     """
     cut = model.threshold if threshold is None else threshold
+    yield from inputs.problems
     done = 0
-    for batch in _snapshot_batches(inputs.snapshots):
-        if isinstance(batch, Problem):
-            yield batch
-            done += 1
-        else:
-            yield from _score_pictures(model, batch, cut)
-            done += len(batch)
+    for done, result in enumerate(_score_snapshots(model, inputs.snapshots, cut), start=1):
+        yield result
         progress(done)
     for number, episode in enumerate(inputs.episodes, start=done):
         try:
-            yield _score_episode(model, episode, cut, strip, partial(_within, progress, number))
+            yield _score_episode(model, episode, cut, strip, progress, number)
         except DataError as error:
             yield Problem(episode.path, str(error))
         progress(number + 1)
 
 
-def _within(progress: Callable[[float], None], number: int, part: float) -> None:
-    progress(number + part)
+class _Pictures(NamedTuple):
+    """A snapshot that was read, under its first file's name, or why it could not be read."""
+
+    path: Path
+    by_camera: dict[str, Frame]
+    problem: str = ""
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [picture.shape for picture in self.by_camera.values()]
 
 
-def _score_pictures(model: SuccessClassifier, batch: Batch, cut: float) -> list[ScoredFile | Problem]:
+def _read(snapshot: Snapshot) -> _Pictures:
+    path = next(iter(snapshot.values()))
     try:
-        scores = _probabilities(model, _stacked([pictures for _, pictures in batch]))
+        return _Pictures(path, {camera: read_image(file) for camera, file in snapshot.items()})
+    except DataError as error:
+        return _Pictures(path, {}, str(error))
+
+
+def _score_snapshots(model: SuccessClassifier, snapshots: list[Snapshot], cut: float) -> Iterator[ScoredFile | Problem]:
+    """Score pictures, those of one size in a row together."""
+    for shapes, group in groupby(map(_read, snapshots), key=_Pictures.shapes):
+        while batch := list(islice(group, _frames_at_once(sum(map(math.prod, shapes))))):
+            yield from _score_batch(model, batch, cut)
+
+
+def _score_batch(model: SuccessClassifier, batch: list[_Pictures], cut: float) -> list[ScoredFile | Problem]:
+    if batch[0].problem:
+        return [Problem(read.path, read.problem) for read in batch]
+    pictures = {camera: np.stack([read.by_camera[camera] for read in batch]) for camera in batch[0].by_camera}
+    try:
+        scores = _probabilities(model, pictures)
     except DataError as error:  # such as pictures three pixels wide
-        return [Problem(path, str(error)) for path, _ in batch]
-    return [ScoredFile(path, p[None], p[None] > cut) for (path, _), p in zip(batch, scores, strict=True)]
+        return [Problem(read.path, str(error)) for read in batch]
+    return [ScoredFile(read.path, p[None], p[None] > cut) for read, p in zip(batch, scores, strict=True)]
 
 
 def _score_episode(
-    model: SuccessClassifier, episode: StoredEpisode, cut: float, strip: int, progress: Callable[[float], None]
+    model: SuccessClassifier,
+    episode: StoredEpisode,
+    cut: float,
+    strip: int,
+    progress: Callable[[float], None],
+    number: int,
 ) -> ScoredFile:
     facts = episode.facts
     shown = _middles(facts.length, strip)
@@ -167,7 +194,7 @@ def _score_episode(
         end = start + len(label)
         frames += [(t, pictures[model.image_keys[0]][t - start].copy()) for t in shown if start <= t < end]
         start = end
-        progress(start / facts.length)
+        progress(number + start / facts.length)
     probability = torch.cat(scores)
     return ScoredFile(episode.path, probability, probability > cut, np.concatenate(labels), tuple(frames))
 
@@ -180,36 +207,6 @@ def _middles(length: int, count: int) -> list[int]:
 
 def _frames_at_once(bytes_each: int) -> int:
     return max(1, min(MINI_BATCH, BATCH_BYTES // max(1, bytes_each)))
-
-
-def _snapshot_batches(snapshots: Sequence[Snapshot]) -> Iterator[Batch | Problem]:
-    """Pictures of one size in a row, together."""
-    batch: Batch = []
-    for snapshot in snapshots:
-        path = next(iter(snapshot.values()))
-        try:
-            pictures = {camera: read_image(file) for camera, file in snapshot.items()}
-        except DataError as error:
-            if batch:
-                yield batch
-                batch = []
-            yield Problem(path, str(error))
-            continue
-        full = len(batch) >= _frames_at_once(sum(picture.nbytes for picture in pictures.values()))
-        if batch and (full or _shapes(batch[0][1]) != _shapes(pictures)):
-            yield batch
-            batch = []
-        batch.append((path, pictures))
-    if batch:
-        yield batch
-
-
-def _shapes(pictures: Mapping[str, Frame]) -> list[tuple[int, ...]]:
-    return [picture.shape for picture in pictures.values()]
-
-
-def _stacked(moments: Sequence[Mapping[str, Frame]]) -> dict[str, Frame]:
-    return {camera: np.stack([pictures[camera] for pictures in moments]) for camera in moments[0]}
 
 
 def _probabilities(model: SuccessClassifier, pictures: Mapping[str, Frame]) -> Tensor:

@@ -1,7 +1,6 @@
 """Policy and reward model trained together in one call, with DI-engine's names of the arguments."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.console import Console
 from rewardlab.compat import show_notes
 from rewardlab.compat.ding_configs import translate_pair
 from rewardlab.compat.ding_models import accepted_keys
-from rewardlab.config import ExperimentConfig, config_from_mapping, load_config, text_override
+from rewardlab.config import ExperimentConfig, config_from_mapping, load_config, to_overrides
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines import train_policy
 
@@ -79,26 +78,22 @@ def serial_config(
     expert data before. Of two limits, the call's and the config's, the smaller one holds; the other arguments overrule
     the config.
     """
-    overrides = [
-        f"seed={json.dumps(seed)}",
-        f"reward.cotrain={json.dumps(cooptrain_reward)}",
-        f"reward.pretrain={json.dumps(pretrain_reward)}",
-        "reward.use_reward_model=true",
-        "runner.task=train_policy",
-    ]
-    if log_path is not None:
-        overrides.append(text_override("runner.logger.log_path", str(log_path)))
-    cfg = _load(input_cfg, overrides)
+    values = {
+        "seed": seed,
+        "reward.cotrain": cooptrain_reward,
+        "reward.pretrain": pretrain_reward,
+        "reward.use_reward_model": True,
+        "runner.task": "train_policy",
+        "runner.logger.log_path": log_path,
+    }
+    cfg = _load(input_cfg, to_overrides(values))
     _check_algorithm(cfg, on_policy)
     env_steps = _limit("max_env_step", max_env_step, cfg.runner.max_env_steps)
-    runner = dataclasses.replace(
-        cfg.runner,
-        max_env_steps=env_steps,
-        max_steps=_limit("max_train_iter", max_train_iter, cfg.runner.max_steps),
-    )
+    updates = _limit("max_train_iter", max_train_iter, cfg.runner.max_steps)
+    epochs = cfg.runner.max_epochs
     if _is_pair(input_cfg):  # which has no epochs: the budget alone ends it
-        steps = cfg.algorithm.rollout_steps * cfg.env.train.num_envs
-        runner = dataclasses.replace(runner, max_epochs=math.ceil(env_steps / steps))
+        epochs = math.ceil(env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))
+    runner = dataclasses.replace(cfg.runner, max_env_steps=env_steps, max_steps=updates, max_epochs=epochs)
     return dataclasses.replace(cfg, runner=runner)
 
 

@@ -10,13 +10,14 @@ from torch import nn
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data.episodes import Array
 from rewardlab.envs.actions import within_bounds
+from rewardlab.envs.policies import Policy
 from rewardlab.errors import DataError
 from rewardlab.observations import as_observation, to_batch
 from rewardlab.rl.make import make_policy_network
 from rewardlab.run_state import load_state
 
 
-class TrainedPolicy:
+class TrainedPolicy(Policy):
     """Acts as it did in training, exploration included: mistakes are what a success classifier learns from.
 
     Without `explore` it does its best, as somebody should from whom others learn.
@@ -27,9 +28,6 @@ class TrainedPolicy:
         self._policy: Any = load_policy(checkpoint, run_config(checkpoint), env)
         self._generator = torch.Generator().manual_seed(seed)
         self._space = env.single_action_space
-
-    def begin(self, fresh: Array) -> None:
-        """Nothing to forget."""
 
     def act(self, observation: Any) -> Array:
         batch = to_batch(as_observation(observation))

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
-from rewardlab.data import EpisodeSet, convert_episodes, read_episodes
+from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import UsedEpisodes, split_frames
@@ -65,7 +65,9 @@ def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[Fra
     return split_frames(episodes, cfg.data, cfg.seed)
 
 
-def _random_access(episodes: EpisodeSet, source: tuple[str, ...], out: Path, processes: Processes) -> EpisodeSet:
+def _random_access(
+    episodes: list[StoredEpisode], source: tuple[str, ...], out: Path, processes: Processes
+) -> list[StoredEpisode]:
     """Convert episodes to the default format, once: only there can single frames be read."""
     if all(episode.format.name == "safetensors" for episode in episodes):
         return episodes

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from rewardlab.errors import DataError
 
 # Writes episodes of which every number is known: all of episode n in process p is (p, n).
 PROGRAM = """
-    import sys, time
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the children of a shell's background job ignore Ctrl-C
     import numpy as np
     from rewardlab.data import EpisodeCollector, EpisodeWriter
     from rewardlab.errors import DataError
@@ -38,10 +40,20 @@ PROGRAM = """
 """
 
 
-def start(directory, program, *args):
-    code = textwrap.dedent(PROGRAM) + textwrap.dedent(program)
-    command = [sys.executable, "-c", code, str(directory), *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def start():
+    """Starts programs, and ends those that are still there when the test is over."""
+    with ExitStack() as stack:
+
+        def start(directory, program, *args):
+            code = textwrap.dedent(PROGRAM) + textwrap.dedent(program)
+            command = [sys.executable, "-c", code, str(directory), *map(str, args)]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            process = stack.enter_context(subprocess.Popen(command, **pipes))
+            stack.callback(process.kill)
+            return process
+
+        yield start
 
 
 def wait_for_episodes(directory, count, process):
@@ -71,7 +83,7 @@ def contents(directory):
     return found
 
 
-def test_kill_9_loses_at_most_what_was_in_flight(tmp_path):
+def test_kill_9_loses_at_most_what_was_in_flight(tmp_path, start):
     process = start(
         tmp_path,
         """
@@ -99,7 +111,7 @@ def test_kill_9_loses_at_most_what_was_in_flight(tmp_path):
     assert contents(tmp_path)[-1] == (1, 0)
 
 
-def test_two_collectors_in_one_directory(tmp_path):
+def test_two_collectors_in_one_directory(tmp_path, start):
     program = """
         with EpisodeCollector(EpisodeWriter(sys.argv[1], durable=False), 1) as collector:
             for number in range(60):
@@ -112,7 +124,7 @@ def test_two_collectors_in_one_directory(tmp_path):
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["with", "without close"])
-def test_ctrl_c_writes_all_that_had_ended(tmp_path, closes):
+def test_ctrl_c_writes_all_that_had_ended(tmp_path, start, closes):
     process = start(
         tmp_path,
         """
@@ -143,7 +155,7 @@ def test_ctrl_c_writes_all_that_had_ended(tmp_path, closes):
     assert verify(tmp_path) == []
 
 
-def test_a_file_system_that_takes_no_more(tmp_path):
+def test_a_file_system_that_takes_no_more(tmp_path, start):
     """The kernel refuses to let files grow, as it does on a full disk, in the middle of the write."""
     process = start(
         tmp_path,

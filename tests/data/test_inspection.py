@@ -56,7 +56,13 @@ def test_a_pickle_in_the_wrong_folder_is_found(data, tmp_path):
 @pytest.mark.parametrize("name", ["pickle", "npy"])
 def test_there_and_back_again_keeps_frames_and_labels(data, tmp_path, name):
     seen = []
-    assert convert_episodes(data, tmp_path / "there", name, lambda done, total: seen.append((done, total))) == 5
+
+    def progress(episodes):
+        for done, episode in enumerate(episodes, start=1):
+            yield episode
+            seen.append((done, len(episodes)))
+
+    assert convert_episodes(data, tmp_path / "there", name, progress) == 5
     assert seen == [(i, 5) for i in range(1, 6)]
     assert convert_episodes(tmp_path / "there", tmp_path / "back") == 5
     assert verify(tmp_path / "there") == verify(tmp_path / "back") == []

@@ -91,7 +91,7 @@ class SlowWriter(EpisodeWriter):
         self.gate = threading.Event()
 
     def write(self, episode):
-        self.gate.wait(timeout=2)
+        self.gate.wait(timeout=60)
         return super().write(episode)
 
 
@@ -107,7 +107,9 @@ def test_a_slow_disk_makes_submit_wait_so_that_memory_stays_flat(tmp_path, make_
 
     thread = threading.Thread(target=submit_ten)
     thread.start()
-    time.sleep(0.3)
+    while len(submitted) < 3:
+        time.sleep(0.01)
+    time.sleep(0.1)  # for a fourth, if it could
     assert len(submitted) == 3
     writer.gate.set()
     thread.join()
@@ -125,12 +127,15 @@ def test_the_order_of_submission_is_the_order_of_the_numbers(tmp_path, make_epis
 
 def test_an_error_in_the_thread_comes_out_and_the_other_episodes_are_written(tmp_path, make_episode):
     background = BackgroundWriter(EpisodeWriter(tmp_path))
+    gate = threading.Event()
 
     def broken():
+        gate.wait(timeout=2)
         raise DataError("env 3, step 7: nonsense")
 
     background.submit(broken)
     background.submit(make_episode)
+    gate.set()
     with pytest.raises(DataError, match="env 3, step 7"):
         background.flush()
     background.submit(make_episode)

@@ -16,6 +16,8 @@ from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines import train_reward
 from rewardlab.rewards import BinaryRewardClassifier, SuccessClassifier, load_success_classifier
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 NAME = "binary_classifier"
 
 
@@ -29,6 +31,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings += [f"data.data_path={place / 'data'}", "data.num_samples_per_episode=8", "runner.max_epochs=2"]
     settings += [f"runner.logger.log_path={place / 'run'}", "reward.model.num_spatial_blocks=2"]
     return train_reward.run(load_config("reward_training", settings), console=Console(quiet=True))
+
+
+@pytest.fixture(scope="module")
+def cotrained_run(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cotrained") / "run"
+    train(out, *cotrained(recorded), "runner.max_epochs=2")
+    return out
 
 
 def cotrained(model: Path, *more: str) -> list[str]:
@@ -54,9 +63,8 @@ def test_a_resumed_run_trains_policy_and_classifier_as_if_unbroken(
     assert one.metrics == other.metrics
 
 
-def test_threshold_and_figures_follow_the_weights(recorded: Path, tmp_path: Path) -> None:
-    train(tmp_path / "run", *cotrained(recorded), "runner.max_epochs=2")
-    before, after = load_success_classifier(recorded), last_model(tmp_path / "run")
+def test_threshold_and_figures_follow_the_weights(recorded: Path, cotrained_run: Path) -> None:
+    before, after = load_success_classifier(recorded), last_model(cotrained_run)
     assert not same(before.network.state_dict(), after.network.state_dict())
     assert after.used_episodes == before.used_episodes
     said = (after.threshold, after.temperature, after.metrics)
@@ -67,10 +75,9 @@ def test_threshold_and_figures_follow_the_weights(recorded: Path, tmp_path: Path
     assert (after.threshold, after.temperature, json.loads(json.dumps(after.metrics))) == said
 
 
-def test_it_learns_from_rollouts_without_any_success(recorded: Path, tmp_path: Path) -> None:
+def test_it_learns_from_rollouts_without_any_success(cotrained_run: Path) -> None:
     """A policy that exploits a classifier shows it failures alone: these, beside its own recorded successes."""
-    train(tmp_path / "run", *cotrained(recorded), "runner.max_epochs=2")
-    rows = history(tmp_path / "run")
+    rows = history(cotrained_run)
     assert [row["audit/success"] for row in rows] == [0, 0]  # five steps are too few to succeed
     assert [row["reward_model/loss"] > 0 for row in rows] == [True, True]
 

@@ -20,6 +20,8 @@ from rewardlab.config import load_config
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BinaryRewardClassifier
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 PINNED = Path(__file__).with_name("pinned_numbers.json")
 FIGURES = ("rollout/rewards", "rollout/rewards_std", "rollout/model_rewards", "env/return", "eval/return")
 TABLETOP = [

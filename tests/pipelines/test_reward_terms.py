@@ -18,6 +18,8 @@ from rewardlab.rewards.manager import RewardManager, compute_reward
 from rewardlab.rl import SAC as SACLearner
 from rewardlab.workers.actor import ActorWorker
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 NAME = "binary_classifier"
 RND = "{model_type: rnd, weight: 3.0, cotrain: true, options: {intrinsic_reward_type: assign}}"
 

@@ -117,9 +117,8 @@ def test_bad_files_are_named_and_the_others_scored(
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").touch()
     paths = [good, tmp_path / "no.png", deep, cut, good, data, tmp_path / "empty", tmp_path / "notes.txt"]
-    inputs = find_inputs(paths, ONE)
-    results = list(score_files(model, inputs))
-    problems = {p.path.name: p.problem for p in (*inputs.problems, *results) if isinstance(p, Problem)}
+    results = list(score_files(model, find_inputs(paths, ONE)))
+    problems = {p.path.name: p.problem for p in results if isinstance(p, Problem)}
     assert {name: text for name, text in problems.items() if name not in text} == {}
     assert set(problems) == {"no.png", "deep.png", "cut.png", broken.name, flipped.name, "empty", "notes.txt"}
     assert "does not exist" in problems["no.png"]

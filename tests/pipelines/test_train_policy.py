@@ -2,16 +2,12 @@
 
 import errno
 import json
-import os
-import signal
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import ray
 import torch
 from policy_runs import history, learned, same, train, weights, without_times
 
@@ -24,7 +20,8 @@ from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
-from rewardlab.workers.rollout import Lanes, Rollout
+
+pytestmark = pytest.mark.usefixtures("without_drawing")  # the run of the module fixture `unbroken` draws its report
 
 
 @pytest.fixture(scope="module")
@@ -152,40 +149,6 @@ def test_a_policy_that_does_not_fit_an_environment_says_so(tmp_path: Path, capsy
     shown = ["--episodes", "1", "--policy", str(tmp_path / "run"), "--out", str(tmp_path / "data")]
     assert main(["collect", "tabletop_pickcube", *shown, *other]) == 2
     assert "its policy does not fit the environment, whose observations are Box" in capsys.readouterr().err
-
-
-def test_ray_and_this_process_train_the_same_policy(model: Path, tmp_path: Path, running_ray: None) -> None:
-    here = train(tmp_path / "here", *learned(model, "reward.reward_mode=terminal"), "runner.max_epochs=2")
-    there = train(
-        tmp_path / "there", *learned(model, "reward.reward_mode=terminal"), "runner.max_epochs=2", "cluster.backend=ray"
-    )
-    assert same(weights(here), weights(there))
-    assert without_times(history(tmp_path / "here")) == without_times(history(tmp_path / "there"))
-
-
-def test_workers_killed_in_mid_run_are_replaced_and_the_run_goes_on(
-    model: Path, tmp_path: Path, running_ray: None
-) -> None:
-    killed: list[str] = []
-    roll = Lanes.roll
-
-    def murderous(self: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
-        groups = {"env": self.envs, "rollout": self.policies, "reward": self.rewards}
-        if 1 <= iteration <= 3 and len(killed) < iteration:
-            victim = list(groups)[iteration - 1]
-            killed.append(victim)
-            process = ray.get(groups[victim][0].actor.pid.remote())  # type: ignore[index, union-attr]
-            threading.Timer(0.02, os.kill, (process, signal.SIGKILL)).start()
-        return roll(self, iteration, steps, **how)
-
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        patch.setattr(Lanes, "roll", murderous)
-        more = ["runner.max_epochs=5", "cluster.backend=ray", "cluster.workers.reward=1"]
-        train(tmp_path / "run", *learned(model, "reward.reward_mode=terminal"), *more)
-    assert killed == ["env", "rollout", "reward"]
-    assert [row["env_steps"] for row in history(tmp_path / "run")] == [80, 160, 240, 320, 400]  # nothing twice
-    assert sum("died" in str(warning.message) for warning in caught) >= 3
 
 
 def test_a_reward_that_is_no_number_stops_before_anything_is_learned(

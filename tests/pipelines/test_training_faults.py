@@ -1,10 +1,7 @@
 """What goes wrong while a classifier is trained, and what is left afterwards."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +12,8 @@ from rewardlab.data import Episode, EpisodeWriter
 from rewardlab.errors import DataError
 from rewardlab.rewards import load_reward_model
 from rewardlab.rewards.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.usefixtures("without_drawing")
 
 SIDE = 32
 SMALL = ["reward.model.width=4", "reward.model.hidden_dim=8", "actor.optim.lr=0.003", "actor.global_batch_size=16"]
@@ -79,7 +78,9 @@ def test_a_loss_that_is_no_number_keeps_the_best_model_and_names_the_batch(
     assert all(bool((after[name] == before[name]).all()) for name in before)
 
 
-def test_a_run_killed_at_any_moment_goes_on_to_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_goes_on_to_the_weights_of_an_unbroken_one(
+    tmp_path: Path, fork_server: ForkServerContext
+) -> None:
     data, epochs = write_episodes(tmp_path / "data", 6), ["runner.max_epochs=30", "runner.save_interval=1"]
     assert main(command(data, tmp_path / "unbroken", *epochs)) == 0
     run, kills = tmp_path / "killed", 0
@@ -87,24 +88,21 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_weights_of_an_unbroken_one(tm
     moments = np.random.default_rng(0).uniform(0.0, 0.4, 50)
     for moment in moments:
         resume = [f"runner.resume_dir={last}"] if last.exists() else []
-        with subprocess.Popen(
-            [sys.executable, "-m", "rewardlab.cli", *command(data, run, *epochs, *resume)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        ) as process:
-            seen = _mark(last)
-            while process.poll() is None and _mark(last) == seen:
-                time.sleep(0.01)
-            time.sleep(moment)
-            if process.poll() is None and kills < 4:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-                process.wait()
-                _loads_or_is_absent(run / "checkpoints" / "best_model")
-                continue
-            assert process.wait(timeout=120) == 0, process.stderr.read().decode()  # type: ignore[union-attr]
-            break
+        seen = _mark(last)
+        process = fork_server.Process(target=main, args=(command(data, run, *epochs, *resume),))
+        process.start()
+        while process.is_alive() and _mark(last) == seen:
+            time.sleep(0.01)
+        time.sleep(moment)
+        if process.is_alive() and kills < 4:
+            process.kill()
+            kills += 1
+            process.join()
+            _loads_or_is_absent(run / "checkpoints" / "best_model")
+            continue
+        process.join()
+        assert process.exitcode == 0
+        break
     assert kills >= 1
     expected = read_checkpoint(tmp_path / "unbroken" / "checkpoints" / "best_model").weights
     found = read_checkpoint(run / "checkpoints" / "best_model").weights

@@ -1,5 +1,9 @@
 """Small models and toy frames: a red square is a success, a blue one is not."""
 
+import itertools
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -36,3 +40,13 @@ def small_resnet(**settings: object) -> ResNetRewardModel:
 
 def small_binary(**settings: object) -> BinaryRewardClassifier:
     return BinaryRewardClassifier(**{**SMALL, "num_spatial_blocks": 4, **settings})  # type: ignore[arg-type]
+
+
+def save_again_and_again(path: Path, saved: Event) -> None:
+    """Does nothing but save, until it is killed; sets `saved` after the first time."""
+    model = small_resnet()
+    for number in itertools.count():
+        model.threshold = 0.1 + (number % 8) / 10
+        model.save(path)
+        if number == 0:
+            saved.set()

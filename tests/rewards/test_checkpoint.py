@@ -2,16 +2,14 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 import warnings
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 import torch
-from reward_toys import make_batch, small_binary, small_resnet
+from reward_toys import make_batch, save_again_and_again, small_binary, small_resnet
 from safetensors.torch import load_file, save_file
 
 from rewardlab.config.schema import RewardModelConfig
@@ -232,25 +230,17 @@ class TestKill:
         assert files.write_checkpoint(tmp_path / "m", small_resnet().describe(), small_resnet().network.state_dict())
         assert load_reward_model(tmp_path / "m")
 
-    def test_while_writing(self, tmp_path: Path) -> None:
+    def test_while_writing(self, tmp_path: Path, fork_server: ForkServerContext) -> None:
         """kill -9 again and again, at any moment of a loop that does nothing but save."""
-        loop = (
-            "import sys; sys.path.insert(0, sys.argv[2])\n"
-            "from reward_toys import small_resnet\n"
-            "model = small_resnet(); n = 0\n"
-            "while True:\n"
-            "    model.threshold = 0.1 + (n % 8) / 10; model.save(sys.argv[1]); n += 1; print(n, flush=True)\n"
-        )
         path = tmp_path / "m"
-        arguments = [sys.executable, "-c", loop, str(path), str(Path(__file__).parent)]
-        for delay in (0.0, 0.011):
-            process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
-            assert process.stdout is not None
-            process.stdout.readline()  # it has started saving
+        for delay in (0.0, 0.011, 0.023, 0.031):
+            saved = fork_server.Event()
+            process = fork_server.Process(target=save_again_and_again, args=(path, saved))
+            process.start()
+            saved.wait(60)
             time.sleep(delay)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            process.stdout.close()
+            process.kill()
+            process.join()
             assert load_reward_model(path).network is not None
         small_resnet().save(path)
         assert [entry.name for entry in tmp_path.iterdir()] == ["m"]

@@ -1,6 +1,7 @@
 """The training loop: the same batches and the same weights, resumed or not, on one process or two."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -196,7 +197,6 @@ from rewardlab.rewards import ResNetRewardModel
 from rewardlab.training.fit import Fit, FitSettings
 from rewardlab.training.processes import joined
 
-torch.set_num_threads(1)
 with joined() as processes:
     torch.manual_seed(0)
     table = tabulate(read_episodes(sys.argv[1]))
@@ -210,17 +210,21 @@ with joined() as processes:
 """
 
 
-def test_two_processes_have_the_loss_curve_of_one(table: FrameTable, tmp_path: Path) -> None:
+def test_two_processes_have_the_loss_curve_of_one(
+    table: FrameTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(TWO_PROCESSES)
     data = str(table.episodes[0].path.parent.parent)
 
-    def curve(*launcher: str) -> np.ndarray:
-        command = [sys.executable, *launcher, str(script), data]
-        out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    def curve(out: str) -> np.ndarray:
         return np.array(json.loads(out.strip().splitlines()[-1]))
 
-    one = curve()
-    two = curve("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    monkeypatch.setattr(sys, "argv", [str(script), data])
+    runpy.run_path(str(script))
+    one = curve(capsys.readouterr().out)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    started = subprocess.run([*launcher, str(script), data], check=True, capture_output=True, text=True, timeout=300)
+    two = curve(started.stdout)
     assert len(one) == len(two) == 20
     assert np.abs(two / one - 1).max() < 0.02

@@ -79,7 +79,8 @@ def test_ray_that_is_not_installed_is_answered_with_the_command(monkeypatch: pyt
 
 
 DRIVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the children of a shell's background job ignore Ctrl-C
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.workers import Cluster
 from toy_workers import Toy

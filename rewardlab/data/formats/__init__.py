@@ -12,6 +12,8 @@ from rewardlab.registry import Registry
 FORMATS: Registry[EpisodeFormat] = Registry("episode format")
 for _format in (SafetensorsFormat(), PickleFormat(), NpyFormat()):
     FORMATS.register(_format.name)(_format)
+_BY_SUFFIX = {FORMATS[name].suffix: FORMATS[name] for name in FORMATS}
+SUFFIXES = tuple(_BY_SUFFIX)
 
 
 def is_episode_name(path: Path) -> bool:
@@ -22,10 +24,8 @@ def is_episode_name(path: Path) -> bool:
 def format_of(path: Path) -> EpisodeFormat:
     """The format by suffix; reading the file then checks that its content is that."""
     if path.suffix not in _BY_SUFFIX:
-        raise DataError(f"{path} is not an episode: expected a file ending in {', '.join(_BY_SUFFIX)}")
+        raise DataError(f"{path} is not an episode: expected a file ending in {', '.join(SUFFIXES)}")
     return _BY_SUFFIX[path.suffix]
 
 
-_BY_SUFFIX = {FORMATS[name].suffix: FORMATS[name] for name in FORMATS}
-
-__all__ = ["FORMATS", "EpisodeFormat", "FrameRows", "format_of", "is_episode_name"]
+__all__ = ["FORMATS", "SUFFIXES", "EpisodeFormat", "FrameRows", "format_of", "is_episode_name"]

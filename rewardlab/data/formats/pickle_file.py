@@ -5,6 +5,7 @@ terminated, any other as truncated. Task, seed and policy have no place in it.
 """
 
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from rewardlab.data import unpickle
-from rewardlab.data.episodes import Array, Columns, Episode
+from rewardlab.data.episodes import Array, Columns, Episode, as_action
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES, STATE
 from rewardlab.observations import to_numpy
 
-MAIN_CAMERA = "base_camera"
-MAIN_IMAGES = "main_images"
+KEY_OF_CAMERA = {"base_camera": "main_images", "main_camera": "main_camera"}
 
 
 class PickleFormat(EpisodeFormat):
@@ -76,14 +76,10 @@ def _columns(frames: list[Any]) -> Columns:
             columns[IMAGES + _camera_name(key)] = to_uint8_hwc(values, key)
         elif values.size:
             columns[STATE] = values.reshape(len(frames), -1).astype(np.float32)
-    for key in ("action", "reward"):
-        if frames[0].get(key) is not None:
-            columns[key] = _stack(frames, key)
-    if "action" in columns:
-        integer = columns["action"].dtype.kind in "biu"
-        columns["action"] = columns["action"].astype(np.int64 if integer else np.float32)
-    if "reward" in columns:
-        columns["reward"] = columns["reward"].astype(np.float32).reshape(len(frames))
+    if frames[0].get("action") is not None:
+        columns["action"] = as_action(_stack(frames, "action"))
+    if frames[0].get("reward") is not None:
+        columns["reward"] = _stack(frames, "reward").astype(np.float32).reshape(len(frames))
     success = _flags(frames, "success")
     done = _flags(frames, "done")
     columns.update(success=success, terminated=done & success, truncated=done & ~success)
@@ -126,21 +122,12 @@ def _as_bool(value: Any) -> bool:
 
 
 def _image_key(camera: str) -> str:
-    key = _key_for(camera)
+    # "main_camera" keeps its name: "main_images" is the base camera.
+    key = KEY_OF_CAMERA.get(camera, re.sub("_camera$", "_images", camera))
     if _camera_name(key) != camera or key == "states":
         raise DataError(f"a camera named '{camera}' has no place in the pickle format; rename it <name>_camera")
     return key
 
 
-def _key_for(camera: str) -> str:
-    if camera == MAIN_CAMERA:
-        return MAIN_IMAGES
-    name = camera.removesuffix("_camera")
-    # "main_camera" keeps its name: "main_images" is the base camera.
-    return camera if name in (camera, "main") else f"{name}_images"
-
-
 def _camera_name(key: str) -> str:
-    if key == MAIN_IMAGES:
-        return MAIN_CAMERA
-    return f"{key.removesuffix('_images')}_camera" if key.endswith("_images") else key
+    return "base_camera" if key == "main_images" else re.sub("_images$", "_camera", key)

@@ -25,13 +25,9 @@ from rewardlab.keys import IMAGES
 KIND = "rewardlab.episode"
 VERSION = 1
 _DTYPES = {np.dtype(bool): "BOOL"} | {
-    np.dtype(f"{kind}{bits}"): f"{letter}{bits}"
-    for kind, letter, sizes in (
-        ("float", "F", (16, 32, 64)),
-        ("int", "I", (8, 16, 32, 64)),
-        ("uint", "U", (8, 16, 32, 64)),
-    )
-    for bits in sizes
+    np.dtype(f"{kind}{size}"): f"{kind.upper()}{8 * size}"
+    for kind, sizes in (("f", (2, 4, 8)), ("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)))
+    for size in sizes
 }
 
 
@@ -86,9 +82,7 @@ class SafetensorsFormat(EpisodeFormat):
 
     def read_frame(self, path: Path, camera: str, t: int) -> npt.NDArray[np.uint8]:
         with naming(path), _opened(path) as (file, _):
-            if IMAGES + camera not in file.keys():  # noqa: SIM118 (the handle is not a dict)
-                raise no_camera(camera, list(file.keys()))
-            frames = file.get_slice(IMAGES + camera)
+            frames = _pictures(file, camera)
             frame: npt.NDArray[np.uint8] = frames[row_index(t, frames.get_shape()[0])]
             return frame
 
@@ -160,12 +154,16 @@ def _damaged(name: str) -> DataError:
     return DataError(f"tensor '{name}' does not match its checksum: the file is damaged")
 
 
+def _pictures(file: Any, camera: str) -> Any:
+    """Return the stored frames of a camera, not yet read."""
+    if IMAGES + camera not in file.keys():  # noqa: SIM118 (the handle is not a dict)
+        raise no_camera(camera, list(file.keys()))
+    return file.get_slice(IMAGES + camera)
+
+
 def _rows(file: Any, camera: str, rows: slice, length: int, checksums: dict[str, int]) -> npt.NDArray[np.uint8]:
     """Some frames of a camera; `checksums` goes on with them."""
-    name = IMAGES + camera
-    if name not in file.keys():  # noqa: SIM118 (the handle is not a dict)
-        raise no_camera(camera, list(file.keys()))
-    column = file.get_slice(name)
+    name, column = IMAGES + camera, _pictures(file, camera)
     shape, dtype = tuple(column.get_shape()), column.get_dtype()
     if dtype != "U8" or len(shape) != 4 or shape[0] != length:
         raise DataError(f"'{name}' is {dtype} {list(shape)}; expected U8 [{length}, height, width, 3]")

@@ -7,19 +7,19 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
+from rewardlab.envs.batched import BatchedEnv, Bools, Floats, Info
 from rewardlab.envs.tabletop.camera import CAMERAS
 from rewardlab.envs.tabletop.looks import Looks, Randomize, draw_looks
 from rewardlab.envs.tabletop.render import Frames, render
 from rewardlab.envs.tabletop.tasks import PROPRIO_SIZE, STATE_SIZE, TASKS, advance, observe
-from rewardlab.envs.tabletop.world import Bools, Floats, World
+from rewardlab.envs.tabletop.world import World
 from rewardlab.errors import ConfigError
 from rewardlab.registry import unknown_name
 
-Info = dict[str, Any]
 Observation = Any  # a state array, or a dictionary of "state" and "images", as obs_mode says
 
 EPISODE_STEPS = 50
@@ -28,22 +28,17 @@ OBJECT_SCALES = (0.85, 1.15)
 DISPLAY_SIZE = (256, 256)
 OBS_MODES = ("state", "images", "state+images", "proprio+images")
 REWARDS = ("dense", "sparse")
+_RENDERING = {"render_modes": ["rgb_array"], "render_fps": 20}
 
 
-class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
+class TabletopVectorEnv(BatchedEnv):
     """N tables, one process, one batch.
 
-    Episodes that end are reset within the same step: the returned observation is the next episode's first, the true
-    last one is in `infos["final_obs"]` and its facts in `infos["final_info"]`. Facts about a frame (`success`, `grasp`)
-    always go with the observation beside them, rewards with the step just made. Pictures cost time and are drawn only
-    when asked for, by `render_cameras`; with `final=True` it draws the state in which an episode ended.
+    Pictures cost time and are drawn only when asked for, by `render_cameras`; with `final=True` it draws the state in
+    which an episode ended.
     """
 
-    metadata = {  # noqa: RUF012 - Gymnasium's own form
-        "render_modes": ["rgb_array"],
-        "render_fps": 20,
-        "autoreset_mode": AutoresetMode.SAME_STEP,
-    }
+    metadata = _RENDERING
     camera_names = CAMERAS
 
     def __init__(
@@ -69,9 +64,9 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
             _check_choice("camera", camera, CAMERAS)
         if autoreset_mode not in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
             raise ConfigError(f"autoreset_mode {autoreset_mode} is not offered by tabletop: use SAME_STEP or DISABLED")
-        self.num_envs = num_envs
+        actions = spaces.Box(-1.0, 1.0, (4,), np.float32)
+        super().__init__(num_envs, _observation_space(obs_mode, cameras, image_size), actions, autoreset_mode)
         self.render_mode = render_mode
-        self.metadata = {**self.metadata, "autoreset_mode": autoreset_mode}
         self.max_episode_steps = max_episode_steps
         self.cameras = tuple(cameras)
         self.image_size = image_size
@@ -80,35 +75,12 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         self.motion_noise = motion_noise
         self._reward = reward
         self._obs_mode = obs_mode
-        self._autoreset = autoreset_mode == AutoresetMode.SAME_STEP
-
-        self.single_observation_space = _observation_space(obs_mode, self.cameras, image_size)
-        self.single_action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
-        self._everyone = np.arange(num_envs)
         self._steps = np.zeros(num_envs, np.int64)
         self._success_streak = np.zeros(num_envs, np.int64)
         self._success_once = np.zeros(num_envs, bool)
-        self._just_ended = np.zeros(num_envs, bool)
         # The state of every episode in progress, and the one in which each environment's last episode ended.
         self._now: tuple[World, Looks] | None = None
         self._ended: tuple[World, Looks] | None = None
-
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, Info]:
-        """Start over, everywhere or where `options["reset_mask"]` says. One generator serves the whole batch."""
-        if seed is not None:
-            self._np_random = np.random.default_rng(seed)  # type: ignore[arg-type]
-            self._np_random_seed = seed if isinstance(seed, int) else -1
-        ids = self._everyone
-        if options and "reset_mask" in options and self._now is not None:
-            ids = np.flatnonzero(options["reset_mask"])
-        self._start(ids)
-        self._just_ended = np.zeros(self.num_envs, bool)  # a new array: the old one was handed out in infos
-        return self._observe(self._everyone), self._facts(self.task.success(self._world))
 
     def step(self, actions: Floats) -> tuple[Observation, Floats, Bools, Bools, Info]:
         world = self._world
@@ -118,16 +90,14 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         self._success_once |= success
         self._success_streak = np.where(success, self._success_streak + 1, 0)
 
-        dense = (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32)
-        sparse = success.astype(np.float32)
+        rewards = {
+            "dense_reward": (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32),
+            "sparse_reward": success.astype(np.float32),
+        }
         terminated = self._reached(self._success_streak, self.success_hold_steps)
         truncated = self._reached(self._steps, self.max_episode_steps) & ~terminated
-        self._just_ended = terminated | truncated
-        infos = self._facts(success) | _everywhere(dense_reward=dense, sparse_reward=sparse)
-        if self._autoreset and self._just_ended.any():
-            infos = self._restart(np.flatnonzero(self._just_ended), infos)
-        reward = dense if self._reward == "dense" else sparse
-        return self._observe(self._everyone), reward, terminated, truncated, infos
+        facts = {**self._facts(success), **rewards}
+        return self._end_step(rewards[f"{self._reward}_reward"], terminated, truncated, facts)
 
     def render(self) -> tuple[Frames, ...] | None:
         if self.render_mode is None:
@@ -167,10 +137,6 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
         assert self._now is not None
         return self._now[0]
 
-    def _require_reset(self) -> None:
-        if self._now is None:
-            raise gymnasium.error.ResetNeeded("call reset() before step() or render_cameras()")
-
     def _reached(self, count: NDArray[np.int64], limit: int | None) -> Bools:
         return np.zeros(self.num_envs, bool) if limit is None else count >= limit
 
@@ -193,38 +159,20 @@ class TabletopVectorEnv(VectorEnv[Observation, Floats, np.ndarray]):
             scale = rng.uniform(*OBJECT_SCALES, n).astype(np.float32)
         world = self.task.start(n, rng, scale)
         looks = draw_looks(n, self.randomize, rng)
-        if self._now is None:
+        if self._now is None or self._ended is None:
             self._now = world, looks
             self._ended = world.take(ids), looks.take(ids)
         else:
-            self._now[0].put(ids, world)
-            self._now[1].put(ids, looks)
+            for rows, ended, started in zip(self._now, self._ended, (world, looks), strict=True):
+                ended.put(ids, rows.take(ids))
+                rows.put(ids, started)
         self._steps[ids] = 0
         self._success_streak[ids] = 0
         self._success_once[ids] = False
 
-    def _restart(self, ids: NDArray[np.intp], infos: Info) -> Info:
-        """Reset the ended episodes, handing what was true of them to `final_obs` and `final_info`."""
-        assert self._now is not None
-        assert self._ended is not None
-        for ended, now in zip(self._ended, self._now, strict=True):
-            ended.put(ids, now.take(ids))
-        final_obs = np.full(self.num_envs, None, object)
-        for i, row in zip(ids, _rows(self._observe(ids)), strict=True):
-            final_obs[i] = row
-        final_info = {key: value.copy() for key, value in infos.items()}
-        final_info["success_at_end"] = infos["success"].copy()
-        for key in [k for k in final_info if not k.startswith("_")]:
-            final_info[f"_{key}"] = self._just_ended
-
-        self._start(ids)
-        infos = infos | self._facts(self.task.success(self._world))
-        infos |= {"final_obs": final_obs, "final_info": final_info}
-        infos |= {"_final_obs": self._just_ended, "_final_info": self._just_ended}
-        return infos
-
-    def _facts(self, success: Bools) -> Info:
-        return _everywhere(success=success, success_once=self._success_once.copy(), grasp=self._world.held.copy())
+    def _facts(self, success: Bools | None = None) -> Info:
+        success = self.task.success(self._world) if success is None else success
+        return {"success": success, "success_once": self._success_once.copy(), "grasp": self._world.held.copy()}
 
     def _observe(self, ids: NDArray[np.intp]) -> Observation:
         world = self._world if len(ids) == self.num_envs else self._world.take(ids)
@@ -243,7 +191,7 @@ class TabletopEnv(gymnasium.Env[Observation, Floats]):
     Without `max_episode_steps` it never truncates: `gymnasium.make` puts its own time limit around it.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium's own form
+    metadata = _RENDERING
     camera_names = CAMERAS
 
     def __init__(
@@ -265,11 +213,14 @@ class TabletopEnv(gymnasium.Env[Observation, Floats]):
         # The table draws from this environment's generator, which Gymnasium's tools seed and inspect.
         self._table.np_random = self.np_random
         observation, info = self._table.reset()
-        return _rows(observation)[0], _only(info)
+        return self._single(observation), _only(info)
 
     def step(self, action: Floats) -> tuple[Observation, float, bool, bool, Info]:
         observation, reward, terminated, truncated, info = self._table.step(np.asarray(action, np.float32)[None])
-        return _rows(observation)[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
+        return self._single(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
+
+    def _single(self, observation: Observation) -> Observation:
+        return next(iter(iterate(self._table.observation_space, observation)))
 
     def render(self) -> Frames | None:
         return None if self.render_mode is None else self.render_cameras((CAMERAS[0],), DISPLAY_SIZE)[CAMERAS[0]]
@@ -287,9 +238,9 @@ def _check_choice(kind: str, name: str, choices: Sequence[str]) -> None:
 
 
 def _read_randomize(randomize: Mapping[str, bool] | bool) -> Randomize:
-    if isinstance(randomize, bool):
-        return Randomize.everything() if randomize else Randomize()
     known = [f.name for f in dataclasses.fields(Randomize)]
+    if isinstance(randomize, bool):
+        return Randomize(**dict.fromkeys(known, randomize))
     if not isinstance(randomize, Mapping):
         raise ConfigError(f"randomize is {randomize!r}, expected true, false or a block of {', '.join(known)}")
     for name, value in randomize.items():
@@ -306,23 +257,6 @@ def _observation_space(obs_mode: str, cameras: Sequence[str], image_size: tuple[
         return state
     images = spaces.Dict({c: spaces.Box(0, 255, (*image_size, 3), np.uint8) for c in cameras})
     return spaces.Dict({"images": images} if obs_mode == "images" else {"state": state, "images": images})
-
-
-def _everywhere(**values: NDArray[Any]) -> Info:
-    """Infos true of every environment, with the masks that Gymnasium puts beside them."""
-    info: Info = {}
-    for key, value in values.items():
-        info[key] = value
-        info[f"_{key}"] = np.ones(len(value), bool)
-    return info
-
-
-def _rows(observation: Observation) -> list[Observation]:
-    """A batch of observations as one observation per environment."""
-    if not isinstance(observation, dict):
-        return list(observation)
-    parts = {key: _rows(value) for key, value in observation.items()}
-    return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
 
 
 def _only(info: Info) -> Info:

@@ -3,14 +3,14 @@
 They read the whole state of the tables, whatever is observed.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.envs.tabletop.env import TabletopVectorEnv
 from rewardlab.envs.tabletop.tasks import part_of_state
 from rewardlab.envs.tabletop.world import MAX_MOTION, Bools, Floats, vector
-from rewardlab.registry import Registry
 
 GAIN = 0.45  # share of the distance commanded a step; with the lag of the motion, more would overshoot
 HOVER = 0.07  # metres above the object from which the gripper descends
@@ -44,9 +44,7 @@ def _towards(grip: Floats, target: Floats, close: Bools) -> Floats:
     return np.concatenate([motion, fingers], axis=1, dtype=np.float32)
 
 
-EXPERTS: Registry[Callable[[Floats, Floats, Floats], Floats]] = Registry("scripted expert")
-EXPERTS.register("PickCube")(pick_cube_action)
-EXPERTS.register("PegInsertion")(peg_insertion_action)
+EXPERTS = {"PickCube": pick_cube_action, "PegInsertion": peg_insertion_action}
 
 
 class TabletopExpert:
@@ -56,8 +54,9 @@ class TabletopExpert:
     do; the others are merely shaky.
     """
 
-    def __init__(self, task: str, num_envs: int, seed: int, mistakes: bool) -> None:
-        self._expert = EXPERTS[task]
+    def __init__(self, table: TabletopVectorEnv, seed: int, mistakes: bool) -> None:
+        self._table, self._expert = table, EXPERTS[table.task.name]
+        num_envs = table.num_envs
         self.mistakes = mistakes
         # Not the environment's own stream: a mistake must not go along with where the object lies.
         self._rng = np.random.default_rng([seed, 1])
@@ -88,8 +87,9 @@ class TabletopExpert:
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
         return direction * self._rng.uniform(shortest, longest, (n, 1))
 
-    def act(self, state: Floats) -> Floats:
-        """Actions for a batch of state observations."""
+    def act(self, observation: Any) -> Floats:
+        """Return actions for the tables as they are now."""
+        state = self._table.state
         goal = part_of_state(state, "goal") + self._goal_error
         action = self._expert(state, self._aim_error, goal)
         if self.mistakes:

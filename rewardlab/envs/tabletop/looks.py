@@ -1,6 +1,6 @@
 """What an episode looks like: colours, light, camera pose, scenery. Drawn anew at each reset when randomised."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,10 +18,6 @@ class Randomize:
     camera: bool = False
     distractors: bool = False
     object_size: bool = False
-
-    @classmethod
-    def everything(cls) -> "Randomize":
-        return cls(**{f.name: True for f in fields(cls)})
 
 
 @dataclass

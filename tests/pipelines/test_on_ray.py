@@ -1,0 +1,136 @@
+"""Policies trained on Ray: as in one process, also when workers are killed."""
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+from policy_runs import SMALL, history, same, weights, without_times
+
+from rewardlab.config import load_config
+from rewardlab.pipelines import collect, train_policy
+from rewardlab.rewards import BinaryRewardClassifier
+from rewardlab.workers.ray_actor import RayWorker
+from rewardlab.workers.rollout import Lanes, Rollout
+
+CLASSIFIER = [*SMALL, "runner.max_epochs=6", "reward.use_reward_model=true", "reward.reward_mode=terminal"]
+GAIL = [
+    "env.train.num_envs=4",
+    "env.eval.num_envs=2",
+    "algorithm.dqn.rollout_steps=8",
+    "algorithm.dqn.learning_starts=32",
+    "actor.model.hidden_sizes=[8]",
+    "actor.global_batch_size=16",
+    "runner.max_epochs=4",
+    "runner.val_check_interval=3",
+    "reward.model.options.clear_buffer_per_iters=3",
+]
+
+
+RANDOM = ["data.collection.policy=random", "seed=1"]
+
+
+def train(config: str, out: Path, *overrides: str) -> Path:
+    where = [f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
+    return train_policy.run(load_config(config, [*where, *overrides]))
+
+
+def recorded(train_it: Callable[[], object]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train_it()
+    return [str(warning.message) for warning in caught]
+
+
+class ClassifierRuns:
+    """A run in this process, and one on Ray of which a worker of each kind is killed after two iterations."""
+
+    def __init__(self, directory: Path) -> None:
+        self.here, self.there = directory / "here", directory / "there"
+        self.killed: list[str] = []
+        torch.manual_seed(0)
+        model = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
+        settings = [*CLASSIFIER, f"reward.model.checkpoint_path={model.save(directory / 'best_model')}"]
+        train("tabletop_ppo_mlp", self.here, *settings)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Lanes, "roll", self._kill_and(Lanes.roll))
+            self.warnings = recorded(lambda: train("tabletop_ppo_mlp", self.there, *settings, "cluster.backend=ray"))
+
+    def _kill_and(self, roll: Callable[..., Rollout]) -> Callable[..., Rollout]:
+        def murderous(lanes: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
+            groups: dict[str, Any] = {"env": lanes.envs, "rollout": lanes.policies, "reward": lanes.rewards}
+            if 2 <= iteration <= 4 and len(self.killed) < iteration - 1:
+                victim = list(groups)[iteration - 2]
+                self.killed.append(victim)
+                process = ray.get(groups[victim][0].actor.pid.remote())
+                threading.Timer(0.02, os.kill, (process, signal.SIGKILL)).start()
+            return roll(lanes, iteration, steps, **how)
+
+        return murderous
+
+
+@pytest.fixture(scope="module")
+def classifier_runs(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> ClassifierRuns:
+    return ClassifierRuns(tmp_path_factory.mktemp("classifier"))
+
+
+def test_ray_and_this_process_train_the_same_policy_on_a_classifier(classifier_runs: ClassifierRuns) -> None:
+    here, there = classifier_runs.here, classifier_runs.there
+    assert same(*(weights(run / "checkpoints" / "global_step_2") for run in (here, there)))
+    assert without_times(history(here))[:2] == without_times(history(there))[:2]
+
+
+def test_workers_killed_in_mid_run_are_replaced_and_the_run_goes_on(classifier_runs: ClassifierRuns) -> None:
+    assert classifier_runs.killed == ["env", "rollout", "reward"]
+    steps = [row["env_steps"] for row in history(classifier_runs.there)]
+    assert steps == [80, 160, 240, 320, 400, 480]  # nothing twice
+    assert sum("died" in message for message in classifier_runs.warnings) >= 3
+
+
+class GailRuns:
+    """A run in this process and one on Ray, whose reward model is killed before its second and fourth update."""
+
+    def __init__(self, directory: Path) -> None:
+        self.here, self.there = directory / "here", directory / "there"
+        self.killed: list[int] = []
+        expert = directory / "expert"
+        shown = load_config("zoo/cartpole_expert", [*RANDOM, f"data.collection.save_dir={expert}"])
+        recorded(lambda: collect.run(shown))  # warns that CartPole knows no success
+        settings = [*GAIL, f"reward.model.options.expert_data_path={expert}"]
+        self.last_here = train("zoo/cartpole_dqn_gail", self.here, *settings)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RayWorker, "change", self._kill_and(RayWorker.change))
+            self.warnings = recorded(
+                lambda: train("zoo/cartpole_dqn_gail", self.there, *settings, "cluster.backend=ray")
+            )
+        self.last_there = self.there / "checkpoints" / self.last_here.name
+
+    def _kill_and(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def murderous(worker: RayWorker, method: str, *args: Any) -> Any:
+            if method == "update" and args[1] in (2, 4) and args[1] not in self.killed:
+                self.killed.append(args[1])
+                os.kill(ray.get(worker.actor.pid.remote()), signal.SIGKILL)
+            return change(worker, method, *args)
+
+        return murderous
+
+
+@pytest.fixture(scope="module")
+def gail_runs(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> GailRuns:
+    return GailRuns(tmp_path_factory.mktemp("gail"))
+
+
+def test_ray_and_this_process_train_the_same_policy_with_gail(gail_runs: GailRuns) -> None:
+    assert same(weights(gail_runs.last_here), weights(gail_runs.last_there))
+
+
+def test_models_whose_process_is_killed_go_on_as_if_it_had_lived(gail_runs: GailRuns) -> None:
+    assert gail_runs.killed == [2, 4]
+    assert any("RewardTrainer[0] died" in message for message in gail_runs.warnings)
+    assert without_times(history(gail_runs.there)) == without_times(history(gail_runs.here))
