@@ -1,6 +1,6 @@
 """How good the success classifiers are on episodes they never saw, and how long training takes.
 
-    .venv/bin/python benchmarks/classifiers.py default       # few frames, one look
+    .venv/bin/python benchmarks/classifiers.py default       # few frames, one appearance
     .venv/bin/python benchmarks/classifiers.py randomized    # random light, colours, camera pose and distractors
 
 Each run collects its own episodes with its own seed, trains through the pipeline of `rewardlab train-reward`, and is
@@ -20,10 +20,10 @@ from rich.console import Console
 from rewardlab.config import load_config, text_override
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
+from rewardlab.data.stored_frames import validation_logits
 from rewardlab.figures.metrics import FrameScores, frame_figures
 from rewardlab.pipelines import collect, train_reward
 from rewardlab.rewards import load_success_classifier
-from rewardlab.training.fit import validation_logits
 
 NETWORKS = ("resnet_reward", "binary_classifier")
 TEST_EPISODES = 200

@@ -20,10 +20,11 @@ from rich.table import Table
 
 from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.pipelines import train_policy
+from rewardlab.pipelines.policy_workers import launch_workers
 from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.workers import Cluster
-from rewardlab.workers.env import EnvWorker, Scoring
+from rewardlab.workers.env import EnvWorker, FrameRequest
 from rewardlab.workers.threads import torch_threads
 
 ROUNDS = 7
@@ -56,7 +57,8 @@ def _iteration(table: Table, config: str, policy: str) -> None:
         with Cluster(load_config(config, []).cluster) as cluster, torch_threads(1):
             for name, overrides in kinds.items():
                 cfg = load_config(config, ["algorithm.ppo.rollout_steps=50", *overrides])
-                runs[name] = PolicyTraining(cfg, cluster, Path(place) / name.replace(" ", "_"))
+                out = Path(place) / name.replace(" ", "_")
+                runs[name] = PolicyTraining(cfg, launch_workers(cfg, cluster, out), out)
             times: dict[str, list[float]] = {name: [] for name in runs}
             shares: dict[str, dict[str, float]] = {}
             for _ in range(ROUNDS + 1):
@@ -100,9 +102,9 @@ class DrawingWorker(EnvWorker):
 
 def _drawing(cluster: Cluster, cfg: ExperimentConfig, count: int):  # type: ignore[no-untyped-def]
     env = dataclasses.replace(cfg.env.train, num_envs=128)
-    scoring = Scoring(("base_camera",), terminal=False)
+    frames = FrameRequest(("base_camera",))
     return cluster.launch(
-        "env", lambda seat: DrawingWorker(env, seed=seat.index, scoring=scoring), name=f"Env{count}", count=count
+        "env", lambda seat: DrawingWorker(env, seed=seat.index, frames=frames), name=f"Env{count}", count=count
     )
 
 

@@ -1,4 +1,4 @@
-"""What the pages of the zoo say is so: options, configs, code."""
+"""What the pages of the documentation say is so: options, configs, commands, code."""
 
 import dataclasses
 import re
@@ -16,11 +16,24 @@ from rewardlab.envs.policies import POLICIES
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 ZOO = sorted(name for name in REWARD_MODELS if not issubclass(REWARD_MODELS[name], SuccessClassifier))
-PAGES = [*sorted((DOCS / "zoo").glob("*.md")), DOCS / "adding_a_reward_model.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 CONFIGS = config_names()
+LONGEST_LINE = 140  # most are below 100
 SMALL = ["runner.max_epochs=1", "algorithm.ppo.rollout_steps=8", "env.train.num_envs=2", "env.eval.num_envs=1"]
+SMALL_TABLETOP = [
+    *("runner.max_epochs=1", "env.train.num_envs=2", "env.eval.num_envs=1"),
+    *("env.train.image_size=[3,32,32]", "env.train.max_episode_steps=8", "actor.global_batch_size=8"),
+    *("algorithm.ppo.rollout_steps=8", "algorithm.sac.rollout_steps=8", "algorithm.sac.learning_starts=0"),
+]
+
+
+def commands(page: Path) -> list[str]:
+    """What follows `rewardlab`, of each command that a page prints; lines may be continued by a backslash."""
+    whole_lines = page.read_text().replace("\\\n", "")
+    return re.findall(r"^ *(?:\.venv/bin/)?rewardlab ([^\n]+)$", whole_lines, re.MULTILINE)
 
 
 def code_blocks(page: Path, language: str) -> list[str]:
@@ -53,18 +66,49 @@ def test_the_options_of_a_page_are_the_fields_with_their_defaults(name: str) -> 
     assert said == {f.name: list(f.default) if isinstance(f.default, tuple) else f.default for f in fields}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_configs_commands_and_links_of_a_page_exist(page: Path) -> None:
     text = page.read_text()
     for name in re.findall(r"\bzoo/\w+_\w+(?![\w.])", text.replace("rewards/zoo", "").replace("docs/zoo", "")):
         assert name in CONFIGS, f"{page.name} names the config '{name}'"
-    for command in re.findall(r"^ *rewardlab (?:run|collect) ([^\n]+)$", text, re.MULTILINE):
-        config, *overrides = (word for word in shlex.split(command.replace("$share", "0.5")) if "--" not in word)
-        if config.endswith(".yaml"):
-            continue  # one's own
+    for command in commands(page):
+        words = shlex.split(command.replace("$share", "0.5"), comments=True)
+        verb, config, *overrides = (word for word in words if "--" not in word)
+        if verb not in ("run", "collect") or config.endswith(".yaml"):
+            continue  # another command, or a config of one's own
         load_config(config, [word for word in overrides if "=" in word], check_files=False)
-    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert (page.parent / link).exists(), f"{page.name} links to '{link}'"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_short_enough_to_read(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    long = [number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE and line[:1] != "|"]
+    assert not long, f"{page.name}: lines {long} are longer than {LONGEST_LINE} characters"
+
+
+def test_every_file_of_the_package_is_in_the_tree_of_the_architecture() -> None:
+    (tree,) = re.findall(r"## Every file\n```\n(.+?)```", (DOCS / "architecture.md").read_text(), re.DOTALL)
+    listed: set[str] = set()
+    folders: list[str] = []
+    for line in filter(None, tree.splitlines()):
+        name, depth = line.split()[0], (len(line) - len(line.lstrip())) // 2
+        folders = folders[:depth]
+        if name.endswith("/"):
+            folders.append(name)
+        else:
+            listed.add("".join(folders) + name)
+    files = (file for file in (ROOT / "rewardlab").rglob("*.py") if not file.name.startswith("__"))
+    assert {file.relative_to(ROOT).as_posix() for file in files} == listed
+
+
+def test_the_files_that_pages_name_exist() -> None:
+    """Paths in code style, as `workers/env.py` in the path of a transition."""
+    for page in (DOCS / "architecture.md", DOCS / "rewards.md", ROOT / "CONTRIBUTING.md"):
+        for name in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()):
+            places = (ROOT / name, ROOT / "rewardlab" / name)
+            assert any(place.exists() for place in places), f"{page.name} names '{name}'"
 
 
 def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
@@ -73,6 +117,26 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
     cfg = load_config(str(tmp_path / "both.yaml"), check_files=False)
     weights = {model.model_type: model.weight for model in cfg.reward.models}
     assert weights == {"gail": 1.0, "rnd": 0.5}
+
+
+def test_the_configs_of_the_page_on_rewards_train_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands in the order of the page, in one directory, with a classifier that knows its episodes."""
+    page = DOCS / "rewards.md"
+    monkeypatch.chdir(tmp_path)
+    collect = "collect tabletop_pickcube --episodes 12 --out data/pickcube env.train.image_size=[3,32,32]"
+    assert main(collect.split()) == 0
+    learn = "train-reward --data data/pickcube reward.model.width=4 reward.model.hidden_dim=8 runner.max_epochs=1"
+    assert main([*learn.split(), "data.num_samples_per_episode=4", "runner.logger.log_path=runs/classifier"]) == 0
+    for block in code_blocks(page, "yaml"):
+        name = block.partition("\n")[0].removeprefix("# ")
+        (tmp_path / name).write_text(block)
+    for command in commands(page):
+        words = command.split()
+        few = ["--episodes", "4", "env.train.image_size=[3,32,32]"]
+        small = few if words[0] == "collect" else SMALL_TABLETOP
+        assert main([*words, *small]) == 0, command
+    finished = {path.parents[1].name for path in tmp_path.glob("runs/*/checkpoints/global_step_1")}
+    assert finished == {path.stem for path in tmp_path.glob("*.yaml")}
 
 
 def test_an_expert_in_python_trains_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
