@@ -1,4 +1,4 @@
-"""One door to every algorithm: the learner a config asks for, and the policy that acts for it elsewhere."""
+"""Builds the learner that a config asks for, and the policy that acts for it in other processes."""
 
 from typing import Any
 
@@ -17,25 +17,19 @@ Space = spaces.Space[Any]
 
 
 def make_policy_network(cfg: ExperimentConfig, observation_space: Space, action_space: Space) -> nn.Module:
-    """The network that acts; the same that the learner of this config has, before it has learned."""
+    """Build the network that acts; the same that the learner of this config has, before it has learned."""
     make = {"ppo": make_actor_critic, "sac": make_squashed_actor, "dqn": make_q_network}[cfg.algorithm.name]
     return make(observation_space, action_space, cfg.actor.model, cfg.seed)
 
 
 def make_learner(cfg: ExperimentConfig, observation_space: Space, action_space: Space) -> Learner:
-    algorithm, optim = cfg.algorithm, cfg.actor.optim
+    algorithm = cfg.algorithm
     network: Any = make_policy_network(cfg, observation_space, action_space)
+    common: dict[str, Any] = {"optim": cfg.actor.optim, "gamma": algorithm.gamma, "seed": cfg.seed}
     if algorithm.name == "ppo":
-        return PPO(
-            network,
-            algorithm.ppo,
-            optim,
-            gamma=algorithm.gamma,
-            batch_size=cfg.actor.global_batch_size,
-            seed=cfg.seed,
-        )
+        return PPO(network, algorithm.ppo, batch_size=cfg.actor.global_batch_size, **common)
     if algorithm.name == "dqn":
-        return DQN(network, algorithm.dqn, optim, gamma=algorithm.gamma, seed=cfg.seed)
+        return DQN(network, algorithm.dqn, **common)
     assert isinstance(action_space, spaces.Box)  # make_squashed_actor has checked it
     critics = make_critics(network.encoder, action_space, cfg.actor.model, algorithm.sac, cfg.seed + 1)
-    return SAC(network, critics, algorithm.sac, optim, gamma=algorithm.gamma, action_space=action_space, seed=cfg.seed)
+    return SAC(network, critics, algorithm.sac, action_space=action_space, **common)
