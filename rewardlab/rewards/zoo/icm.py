@@ -1,14 +1,14 @@
 """The Intrinsic Curiosity Module: reward for what the agent's own actions cause and it did not foresee."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rewardlab.errors import ConfigError
 from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, mlp
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel
@@ -88,14 +88,9 @@ class ICMRewardModel(IntrinsicRewardModel):
     """
 
     obs_norm: bool = True  # standardise vectors by running statistics
-    forward_loss_weight: float = 0.2  # beta
+    forward_loss_weight: Annotated[float, Field(ge=0, le=1)] = 0.2  # beta
 
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.forward_loss_weight <= 1:
-            raise ConfigError(f"forward_loss_weight: found {self.forward_loss_weight!r}, expected 0 to 1")
-        super().__post_init__()
 
     def _build(self, task: Task) -> None:
         self.network = ICMNetwork(task, self.hidden_size_list, self.obs_norm, self.forward_loss_weight)
@@ -103,10 +98,3 @@ class ICMRewardModel(IntrinsicRewardModel):
     def _learn_statistics(self, rows: Rows) -> None:
         self.network.dynamics.update_norm(rows.columns)
         super()._learn_statistics(rows)
-
-    def _losses(self) -> Iterator[Tensor]:
-        for batch in self._batches(self._collected()):
-            yield self.network.learn(batch)
-
-    def _score(self, rows: Rows) -> Tensor:
-        return self.network(rows.columns)

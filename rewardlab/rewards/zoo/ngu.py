@@ -1,19 +1,19 @@
 """Never Give Up: reward for what is new in this episode, more so if it is new at all."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from rewardlab.errors import ConfigError
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.rewards.base import LooksAt, register_reward_model
 from rewardlab.rewards.zoo.icm import InverseDynamics
 from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel, RNDNetwork
 from rewardlab.rewards.zoo.task import Task
-from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
+from rewardlab.rewards.zoo.transitions import Columns, Rows
 
 # The constants of the paper's table 6.
 _CLUSTER_DISTANCE = 0.008
@@ -29,15 +29,15 @@ class NGUNetwork(nn.Module):
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
         super().__init__()
         self.embedding = InverseDynamics(task, hidden_size_list, obs_norm)
-        self.rnd = RNDNetwork(task, hidden_size_list, obs_norm)
+        self.rnd = RNDNetwork(task, hidden_size_list, obs_norm, "next_observation")
 
     def forward(self, columns: Columns) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings before and after the action, and the error of RND after it."""
         before, after = (self.embedding(columns, which) for which in ("observation", "next_observation"))
-        return before, after, self.rnd(observation_of(columns, "next_observation"))
+        return before, after, self.rnd(columns)
 
     def learn(self, columns: Columns) -> Tensor:
-        return self.embedding.learn(columns) + self.rnd.learn(observation_of(columns, "next_observation"))
+        return self.embedding.learn(columns) + self.rnd.learn(columns)
 
 
 @register_reward_model("ngu")
@@ -57,33 +57,21 @@ class NGURewardModel(IntrinsicRewardModel):
     """
 
     obs_norm: bool = True  # standardise observations by running statistics
-    nearest_neighbors: int = 10  # k
-    max_life_long_factor: float = 5.0  # L
+    nearest_neighbors: PositiveInt = 10  # k
+    max_life_long_factor: Annotated[float, Field(ge=1)] = 5.0  # L
 
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
     looks_at: ClassVar[LooksAt] = "episodes"
-
-    def __post_init__(self) -> None:
-        if self.nearest_neighbors < 1 or not self.max_life_long_factor >= 1:
-            raise ConfigError(
-                f"nearest_neighbors: found {self.nearest_neighbors}, max_life_long_factor: found "
-                f"{self.max_life_long_factor}; expected at least 1 each"
-            )
-        super().__post_init__()
 
     def _build(self, task: Task) -> None:
         self.network = NGUNetwork(task, self.hidden_size_list, self.obs_norm)
         self.distance_statistics = RunningMeanStd()
         self.error_statistics = RunningMeanStd()
 
-    def _losses(self) -> Iterator[Tensor]:
-        for batch in self._batches(self._collected()):
-            yield self.network.learn(batch)
-
     def _learn_statistics(self, rows: Rows) -> None:
         self.network.embedding.update_norm(rows.columns)
-        self.network.rnd.norm.update(observation_of(rows.columns, "next_observation"))
+        self.network.rnd.update_norm(rows.columns)
         with torch.no_grad():
             before, after, error = self._embedded(rows)
             for episode in rows.episodes():

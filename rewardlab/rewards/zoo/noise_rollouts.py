@@ -1,5 +1,6 @@
 """Rollouts of a policy into whose actions more and more random ones are mixed, for D-REX."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,12 +79,8 @@ def _roll(
 
 
 def _whole_episodes(rollout: TensorDict, quota: int) -> list[TensorDict]:
-    flat = rollout.flatten()
-    environments = rollout.batch_size[1]
-    ends = {name: flat[name] for name in ("terminated", "truncated")}
-    kept: dict[int, list[TensorDict]] = {i: [] for i in range(environments)}
-    for rows in Rows(ends, tuple(rollout.batch_size)).episodes():
-        mine = kept[int(rows[0]) % environments]
-        if len(mine) < quota:
-            mine.append(flat[rows])
-    return [episode for mine in kept.values() for episode in mine]
+    """Return the first `quota` episodes of each environment."""
+    flat, shape = rollout.flatten(), tuple(rollout.batch_size)
+    episodes = Rows({name: flat[name] for name in ("terminated", "truncated")}, shape).episodes()
+    of_environments = itertools.groupby(episodes, key=lambda rows: int(rows[0]) % shape[1])
+    return [flat[rows] for _, mine in of_environments for rows in itertools.islice(mine, quota)]

@@ -1,7 +1,7 @@
 """Rewards for what is new: their common scale, and Random Network Distillation."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.errors import ConfigError
-from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm
 from rewardlab.models.running_stats import RunningMeanStd
-from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model, with_rewards
+from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
-from rewardlab.rewards.zoo.transitions import Rows, find, observation_of
+from rewardlab.rewards.zoo.transitions import Columns, Rows, find, observation_of
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -32,11 +32,9 @@ class IntrinsicRewardModel(TransitionRewardModel):
     # with combine_mode replace; otherwise it comes in by combine_mode, and both mean weight * i.
     intrinsic_reward_type: Literal["add", "assign"] = "add"
     intrinsic_reward_norm: bool = True  # divide by the running root mean square
-    hidden_size_list: Sequence[int] = (64, 64, 128)
+    hidden_size_list: LayerSizes = (64, 64, 128)
 
     def __post_init__(self) -> None:
-        if self.intrinsic_reward_type not in ("add", "assign"):
-            raise ConfigError(unknown_name("intrinsic_reward_type", str(self.intrinsic_reward_type), ["add", "assign"]))
         self.reward_statistics = RunningMeanStd()
         super().__post_init__()
 
@@ -71,22 +69,26 @@ class IntrinsicRewardModel(TransitionRewardModel):
 
 
 class RNDNetwork(nn.Module):
-    """How badly a trained network predicts a fixed random one."""
+    """How badly a trained network predicts a fixed random one from the observation `which` of a transition."""
 
-    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, which: str) -> None:
         super().__init__()
+        self.which = which
         self.norm = ObservationNorm(task.observation, vectors=obs_norm, pixels=obs_norm)
         self.target = ObservationNetwork(task.observation, hidden_size_list).requires_grad_(False)
         self.predictor = ObservationNetwork(task.observation, hidden_size_list)
 
-    def forward(self, observation: Parts) -> Tensor:
-        inputs = self.norm(observation)
+    def update_norm(self, columns: Columns) -> None:
+        self.norm.update(observation_of(columns, self.which))
+
+    def forward(self, columns: Columns) -> Tensor:
+        inputs = self.norm(observation_of(columns, self.which))
         with torch.no_grad():
             target = self.target(inputs)
         return (self.predictor(inputs) - target).square().mean(1)
 
-    def learn(self, observation: Parts) -> Tensor:
-        return self(observation).mean()
+    def learn(self, columns: Columns) -> Tensor:
+        return self(columns).mean()
 
 
 @register_reward_model("rnd")
@@ -106,15 +108,8 @@ class RNDRewardModel(IntrinsicRewardModel):
     needed: ClassVar[tuple[str, ...]] = ("arrival",)
 
     def _build(self, task: Task) -> None:
-        self.network = RNDNetwork(task, self.hidden_size_list, self.obs_norm)
+        self.network = RNDNetwork(task, self.hidden_size_list, self.obs_norm, "arrival")
 
     def _learn_statistics(self, rows: Rows) -> None:
-        self.network.norm.update(observation_of(rows.columns, "arrival"))
+        self.network.update_norm(rows.columns)
         super()._learn_statistics(rows)
-
-    def _losses(self) -> Iterator[Tensor]:
-        for batch in self._batches(self._collected()):
-            yield self.network.learn(observation_of(batch, "arrival"))
-
-    def _score(self, rows: Rows) -> Tensor:
-        return self.network(observation_of(rows.columns, "arrival"))

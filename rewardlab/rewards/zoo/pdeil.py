@@ -2,17 +2,17 @@
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
-from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import register_reward_model
 from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
-from rewardlab.rewards.zoo.transitions import Rows
+from rewardlab.rewards.zoo.transitions import Rows, on_device
 
 
 class Gaussian(nn.Module):
@@ -107,15 +107,8 @@ class PDEILRewardModel(ExpertRewardModel):
 
     begins_untrained: ClassVar[bool] = False  # the expert's data is all it needs
 
-    alpha: float = 0.5
-    ridge: float = 1e-4  # added to every variance, in the squared units of the observation
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha <= 1:
-            raise ConfigError(f"alpha: found {self.alpha!r}, expected more than 0 and at most 1")
-        if not self.ridge > 0:
-            raise ConfigError(f"ridge: found {self.ridge!r}, expected a positive number")
-        super().__post_init__()
+    alpha: Annotated[float, Field(gt=0, le=1)] = 0.5
+    ridge: PositiveFloat = 1e-4  # added to every variance, in the squared units of the observation
 
     def _build(self, task: Task) -> None:
         states = feature_count(task)
@@ -135,12 +128,11 @@ class PDEILRewardModel(ExpertRewardModel):
 
     def train(self) -> None:
         """Fit the policy's density to all that was collected."""
-        self.policy_states.fit(observation_features(self._on_device(self._collected()), self.task))
+        self.policy_states.fit(observation_features(on_device(self._collected(), self.device), self.task))
         self.updates += 1
 
-    def _check_ready(self) -> None:
-        if not self.expert_states.count:
-            raise DataError("reward model 'pdeil' has no expert data: call load_expert_data first")
+    def _is_ready(self) -> bool:
+        return bool(self.expert_states.count)
 
     def _score(self, rows: Rows) -> Tensor:
         states, actions = self._state_action(rows)

@@ -25,9 +25,6 @@ def observation_features(columns: Columns, task: Task) -> Tensor:
 
 
 def feature_count(task: Task) -> int:
-    """The F of `observation_features`."""
-    sizes = [
-        min(shape[0], shape[-1]) * _SIDE**2 if is_image(shape) else torch.Size(shape).numel()
-        for shape in task.observation.values()
-    ]
-    return sum(sizes)
+    """Return the F of `observation_features`."""
+    empty = {f"observation.{name}": torch.zeros(1, *shape) for name, shape in task.observation.items()}
+    return observation_features(empty, task).shape[1]

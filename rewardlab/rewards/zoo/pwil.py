@@ -2,17 +2,17 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import LooksAt, register_reward_model
 from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
 from rewardlab.rewards.zoo.task import Task
-from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.rewards.zoo.transition_model import FittedOnceRewardModel
 from rewardlab.rewards.zoo.transitions import Columns, Rows
 
 _SPENT = 1e-12  # mass that is rounding
@@ -80,7 +80,7 @@ class ExpertAtoms(nn.Module):
 
 @register_reward_model("pwil")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class PWILRewardModel(ExpertRewardModel):
+class PWILRewardModel(FittedOnceRewardModel):
     """Primal Wasserstein Imitation Learning (Dadashi et al. 2021): a greedy coupling with the expert, no training.
 
         c_t = sum over the nearest atoms of mass * distance, until the mass 1 / T of the step is used up
@@ -98,15 +98,10 @@ class PWILRewardModel(ExpertRewardModel):
 
     reward_scale: float = 5.0  # alpha
     bandwidth: float = 5.0  # beta
-    horizon: int | None = None  # T, the task's longest episode; null = the expert's longest
+    horizon: PositiveInt | None = None  # T, the task's longest episode; null = the expert's longest
 
     optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
     looks_at: ClassVar[LooksAt] = "episodes"
-
-    def __post_init__(self) -> None:
-        if self.horizon is not None and (type(self.horizon) is not int or self.horizon < 1):
-            raise ConfigError(f"horizon: found {self.horizon!r}, expected a positive whole number or null")
-        super().__post_init__()
 
     def _build(self, task: Task) -> None:
         self._size = feature_count(task) + task.action_width
@@ -120,19 +115,12 @@ class PWILRewardModel(ExpertRewardModel):
         horizon = self.horizon or max(len(episode) for episode in rows.episodes())
         self.atoms = ExpertAtoms.fitted(self._features(rows.columns), horizon).to(self.device)
 
-    def collect_data(self, data: Any) -> None:
-        """Nothing: only the expert's transitions count."""
-
-    def can_train(self) -> bool:
-        return True
-
     def train(self) -> None:
-        """Nothing: `load_expert_data` has done all."""
+        """Check that there is expert data: `load_expert_data` has done all else."""
         self._check_ready()
 
-    def _check_ready(self) -> None:
-        if not len(self.atoms.rows):
-            raise DataError("reward model 'pwil' has no expert data: call load_expert_data first")
+    def _is_ready(self) -> bool:
+        return len(self.atoms.rows) > 0
 
     def _score(self, rows: Rows) -> Tensor:
         reward = torch.zeros(len(rows), device=self.device)

@@ -2,17 +2,17 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.encoders import ObservationNetwork, ObservationNorm
 from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
-from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
+from rewardlab.rewards.zoo.transition_model import FittedOnceRewardModel
 from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
 _EXPERT_REWARD = 0.9
@@ -46,7 +46,7 @@ class REDNetwork(nn.Module):
 
 @register_reward_model("red")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class REDRewardModel(ExpertRewardModel):
+class REDRewardModel(FittedOnceRewardModel):
     """Random Expert Distillation (Wang et al. 2019): the support of the expert, estimated once.
 
         r(s, a) = exp(-sigma * || predictor(s, a) - target(s, a) ||^2)     in (0, 1]
@@ -58,15 +58,10 @@ class REDRewardModel(ExpertRewardModel):
     episode, survival alone earns a little.
     """
 
-    hidden_size_list: Sequence[int] = (64, 64, 64)
+    hidden_size_list: LayerSizes = (64, 64, 64)
     obs_norm: bool = True  # standardise vectors by the expert's mean and deviation
-    update_per_collect: int = 1000  # in the one call of `train` that fits
-    sigma: float | None = None  # null = from the expert's data
-
-    def __post_init__(self) -> None:
-        if self.sigma is not None and not self.sigma > 0:
-            raise ConfigError(f"sigma: found {self.sigma!r}, expected a positive number or null")
-        super().__post_init__()
+    update_per_collect: PositiveInt = 1000  # in the one call of `train` that fits
+    sigma: PositiveFloat | None = None  # null = from the expert's data
 
     def _build(self, task: Task) -> None:
         self.network = REDNetwork(task, self.hidden_size_list, self.obs_norm)
@@ -75,31 +70,12 @@ class REDRewardModel(ExpertRewardModel):
         self.network.norm.update(observation_of(rows.columns, "observation"))
         self.updates = 0
 
-    def collect_data(self, data: Any) -> None:
-        """Nothing: only the expert is learned from."""
-
-    def can_train(self) -> bool:
-        return True
-
-    def _losses(self) -> Iterator[Tensor]:
-        for batch in self._batches(self.expert.columns):
-            yield self.network.learn(batch)
-
-    def train(self) -> None:
-        """Fit to the expert, once; again after new expert data."""
-        if self.updates:
-            return
-        super().train()
-        with torch.no_grad():
-            expert = Rows(self._on_device(self.expert.columns), self.expert.shape)
-            errors = torch.cat([self.network(chunk.columns) for chunk in self._chunks(expert)])
-            sigma = self.sigma or -math.log(_EXPERT_REWARD) / max(float(errors.mean()), 1e-12)
+    @torch.no_grad()
+    def _finish_fit(self) -> None:
+        errors = torch.cat([self.network(chunk.columns) for chunk in self._chunks(self.expert.to(self.device))])
+        sigma = self.sigma or -math.log(_EXPERT_REWARD) / max(float(errors.mean()), 1e-12)
         self.network.sigma.fill_(sigma)
         self.log("sigma", sigma)
-
-    def _check_ready(self) -> None:
-        if not self.updates:
-            raise DataError("reward model 'red' has not been fitted: call load_expert_data and train first")
 
     def _score(self, rows: Rows) -> Tensor:
         return torch.exp(-self.network.sigma * self.network(rows.columns))

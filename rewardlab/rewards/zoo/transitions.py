@@ -50,6 +50,9 @@ class Rows:
     def __len__(self) -> int:
         return math.prod(self.shape)
 
+    def to(self, device: torch.device) -> "Rows":
+        return Rows(on_device(self.columns, device), self.shape)
+
     def part(self, start: int, stop: int) -> "Rows":
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Rows(columns, (min(stop, len(self)) - start,))
@@ -69,6 +72,10 @@ class Rows:
         ends.view(environments, -1)[:, -1:] = True
         stops = ends.nonzero().flatten() + 1
         return list(order.tensor_split(stops[:-1].tolist()))
+
+
+def on_device(columns: Columns, device: torch.device) -> Columns:
+    return {name: column.to(device) for name, column in columns.items()}
 
 
 def observation_of(columns: Columns, which: str) -> Columns:
