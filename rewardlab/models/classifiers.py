@@ -11,14 +11,10 @@ from rewardlab.models.pooling import SpatialLearnedEmbeddings
 from rewardlab.models.resnet import Norm, ResNet, map_size
 
 
-def success_loss(
-    logits: Tensor, labels: Tensor, *, pos_weight: Tensor | None = None, sample_weights: Tensor | None = None
-) -> Tensor:
+def success_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Binary cross-entropy of logits [B] with labels [B] (0 or 1): what every success classifier is trained on."""
     # In float32 whatever the network runs in: bf16 has 8 bits, too few for a mean over a batch.
-    return functional.binary_cross_entropy_with_logits(
-        logits.float(), labels.to(logits.device, torch.float32), weight=sample_weights, pos_weight=pos_weight
-    )
+    return functional.binary_cross_entropy_with_logits(logits.float(), labels.to(logits.device, torch.float32))
 
 
 class AveragePoolHead(nn.Module):
@@ -94,16 +90,9 @@ class ImageClassifier(nn.Module):
             maps = self.encoder(pixels.flatten(0, 1))
         return self.head(maps.unflatten(0, pixels.shape[:2]))
 
-    def learn(
-        self,
-        images: Images,
-        labels: Tensor,
-        *,
-        pos_weight: Tensor | None = None,
-        sample_weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss on a batch; goes through `forward`, the only method that FSDP2 hooks."""
-        return success_loss(self(images), labels, pos_weight=pos_weight, sample_weights=sample_weights)
+    def learn(self, images: Images, labels: Tensor) -> Tensor:
+        """Compute the loss on a batch; goes through `forward`, the only method that FSDP2 hooks."""
+        return success_loss(self(images), labels)
 
 
 def average_pool_classifier(

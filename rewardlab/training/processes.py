@@ -40,13 +40,11 @@ class Processes:
     def many(self) -> bool:
         return self.size > 1
 
-    def shard(self, network: nn.Module, precision: str) -> None:
+    def shard(self, network: nn.Module, bf16: bool) -> None:
         """Shard the parameters over the processes, in place."""
-        if not self.many:
-            return
-        low = torch.bfloat16 if precision == "bf16" else None
-        policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
-        fully_shard(network, mp_policy=policy)
+        if self.many:
+            low = torch.bfloat16 if bf16 else None
+            fully_shard(network, mp_policy=MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32))
 
     def mean(self, value: float) -> float:
         if not self.many:

@@ -16,7 +16,6 @@ from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.metrics import FrameScores
 from rewardlab.figures.trust import TrustFigures, assess
-from rewardlab.models.precision import compute_dtype
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
@@ -25,7 +24,7 @@ from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
-from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
+from rewardlab.training.fit import Fit, validation_figures, validation_logits
 from rewardlab.training.processes import Processes
 
 
@@ -108,7 +107,7 @@ def _prepare(
         validated.network.load_state_dict(weights)
         return validation_figures(validation_logits(validated.logits, validation, model.image_keys), validation)
 
-    fit = Fit(model.network, train, _settings(cfg), validate, processes)
+    fit = Fit(model.network, train, cfg, validate, processes)
     if cfg.runner.resume_dir is not None:
         _resume(Path(cfg.runner.resume_dir), fit)
     if cfg.data.debug_save_dir is not None and processes.leads:
@@ -141,7 +140,7 @@ def _train(
 
         def log_step(loss: float) -> None:
             best = "-" if progress.best is None else f"{progress.best:.4f}"
-            frames = f"{log.speed * fit.settings.global_batch_size:,.0f}"
+            frames = f"{log.speed * cfg.actor.global_batch_size:,.0f}"
             log.plot(progress.step, {"train/loss": loss})
             log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
 
@@ -163,28 +162,6 @@ def _architecture(model: SuccessClassifier) -> dict[str, Any]:
     if "pretrained_encoder_path" in settings:
         settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
     return settings
-
-
-def _settings(cfg: ExperimentConfig) -> FitSettings:
-    actor, runner = cfg.actor, cfg.runner
-    low = cfg.reward.models[0].precision == "bf16" and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
-    return FitSettings(
-        max_epochs=runner.max_epochs,
-        max_steps=runner.max_steps,
-        val_check_interval=runner.val_check_interval,
-        patience=runner.early_stop.patience,
-        monitor=runner.early_stop.monitor,
-        global_batch_size=actor.global_batch_size,
-        micro_batch_size=actor.micro_batch_size or actor.global_batch_size,
-        lr=actor.optim.lr,
-        weight_decay=actor.optim.weight_decay,
-        max_grad_norm=actor.optim.max_grad_norm,
-        schedule=actor.optim.schedule,
-        augment=cfg.data.augment,
-        balanced=cfg.data.balanced,
-        precision="bf16" if low else "fp32",
-        seed=cfg.seed,
-    )
 
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rewardlab.config import config_from_mapping
 from rewardlab.data import Episode, EpisodeWriter, read_episodes
 from rewardlab.data.frames import FrameTable, tabulate
 from rewardlab.errors import DataError
@@ -16,7 +17,7 @@ from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.augment import augment
-from rewardlab.training.fit import Fit, FitSettings, validation_figures, validation_logits
+from rewardlab.training.fit import Fit, validation_figures, validation_logits
 from rewardlab.training.loader import FrameLoader, batches_in_order
 
 SIDE = 32
@@ -36,20 +37,21 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> FrameTable:
     return tabulate(read_episodes(directory))
 
 
-def make_fit(table: FrameTable, **settings: object) -> tuple[ResNetRewardModel, Fit]:
+def make_fit(table: FrameTable, *overrides: str) -> tuple[ResNetRewardModel, Fit]:
     torch.manual_seed(0)
     model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, SIDE, SIDE), width=4, dropout=0.3)
-    chosen = {"max_epochs": 4, "global_batch_size": 16, "micro_batch_size": 8, "lr": 3e-3, **settings}
+    chosen = ["runner.max_epochs=4", "actor.global_batch_size=16", "actor.micro_batch_size=8", "actor.optim.lr=3e-3"]
+    cfg = config_from_mapping({}, [*chosen, *overrides], check_files=False)
 
     def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
         model.network.load_state_dict(weights)
         return validation_figures(validation_logits(model.logits, table, model.image_keys), table)
 
-    return model, Fit(model.network, table, FitSettings(**chosen), validate)  # type: ignore[arg-type]
+    return model, Fit(model.network, table, cfg, validate)
 
 
 def test_it_learns_and_says_which_epoch_was_best(table: FrameTable) -> None:
-    _, fit = make_fit(table, max_epochs=12)
+    _, fit = make_fit(table, "runner.max_epochs=12")
     better = list(fit.epochs())
     losses = [value for _, value in fit.progress.curves["train/loss"]]
     assert np.mean(losses[-4:]) < 0.5 * np.mean(losses[:4])
@@ -158,7 +160,7 @@ def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
 
 def test_micro_batches_give_the_gradient_of_the_whole_batch(table: FrameTable) -> None:
     def weights(micro: int) -> dict[str, torch.Tensor]:
-        _, fit = make_fit(table, micro_batch_size=micro, augment=False, max_steps=1)
+        _, fit = make_fit(table, f"actor.micro_batch_size={micro}", "data.augment=false", "runner.max_steps=1")
         for module in fit.network.modules():  # batch norm and dropout depend on what goes through together
             if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.Dropout)):
                 module.train = lambda mode=True, module=module: module  # type: ignore[method-assign]
@@ -171,7 +173,7 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(table: FrameTable) -
 
 
 def test_training_stops_when_the_monitored_figure_does(table: FrameTable) -> None:
-    _, fit = make_fit(table, max_epochs=50, patience=2, lr=1e-12)
+    _, fit = make_fit(table, "runner.max_epochs=50", "runner.early_stop.patience=2", "actor.optim.lr=1e-12")
     list(fit.epochs())
     assert fit.progress.epoch < 50
     assert fit.progress.stopped == "val_loss did not improve in 2 validations"
@@ -189,10 +191,11 @@ def test_a_loss_that_is_no_number_names_its_batch_and_leaves_the_weights(table: 
 
 TWO_PROCESSES = """
 import json, sys, torch
+from rewardlab.config import config_from_mapping
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
 from rewardlab.rewards import ResNetRewardModel
-from rewardlab.training.fit import Fit, FitSettings
+from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 
 torch.set_num_threads(1)
@@ -200,9 +203,10 @@ with joined() as processes:
     torch.manual_seed(0)
     table = tabulate(read_episodes(sys.argv[1]))
     model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, 32, 32), width=4, dropout=0.0)
-    batches = dict(global_batch_size=16, micro_batch_size=8)
-    settings = FitSettings(max_epochs=99, max_steps=20, **batches, lr=1e-3, augment=False)
-    fit = Fit(model.network, table, settings, lambda weights: {"val_loss": float(len(weights))}, processes)
+    actor = dict(global_batch_size=16, micro_batch_size=8, optim=dict(lr=1e-3))
+    runner = dict(max_epochs=99, max_steps=20)
+    cfg = config_from_mapping(dict(runner=runner, actor=actor, data=dict(augment=False)), check_files=False)
+    fit = Fit(model.network, table, cfg, lambda weights: {"val_loss": float(len(weights))}, processes)
     list(fit.epochs())
     if processes.leads:
         print(json.dumps([value for _, value in fit.progress.curves["train/loss"]]))
