@@ -117,12 +117,10 @@ class Fit:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called; the number of processes may differ."""
-        self.processes.restore_weights(self.network, state["network"])
-        self.processes.restore_optimizer(self.network, self.optimizer, state["optimizer"])
-        curves = {
-            name: [(step, value) for step, value in points] for name, points in state["progress"]["curves"].items()
-        }
-        self.progress = FitProgress(**{**state["progress"], "curves": curves})
+        self.processes.restore(self.network, self.optimizer, state["network"], state["optimizer"])
+        curves = state["progress"]["curves"].items()
+        pairs = {name: [(step, value) for step, value in points] for name, points in curves}
+        self.progress = FitProgress(**{**state["progress"], "curves": pairs})
 
     @property
     def finished(self) -> bool:

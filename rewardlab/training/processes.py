@@ -68,16 +68,15 @@ class Processes:
         """Return the optimizer state by parameter name, so that a run can resume on another number of processes."""
         return get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
 
-    def restore_weights(self, network: nn.Module, weights: dict[str, Any]) -> None:
-        set_model_state_dict(network, weights, options=StateDictOptions(full_state_dict=True))
-
-    def restore_optimizer(
-        self, network: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, dict[str, Tensor]]
+    def restore(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, weights: dict[str, Any], state: dict[str, Any]
     ) -> None:
+        """Set what `weights` and the "state" of `optimizer_state` returned; the number of processes may differ."""
         names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         groups = [{**group, "params": names} for group in optimizer.state_dict()["param_groups"]]
-        whole: dict[str, Any] = {"state": state, "param_groups": groups}
-        set_optimizer_state_dict(network, optimizer, whole, options=StateDictOptions(full_state_dict=True))
+        options = StateDictOptions(full_state_dict=True)
+        set_model_state_dict(network, weights, options=options)
+        set_optimizer_state_dict(network, optimizer, {"state": state, "param_groups": groups}, options=options)
 
     def from_leader(self, value: Any) -> Any:
         """Return the leader's value on every process."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.rewards.base import LooksAt, register_reward_model
 from rewardlab.rewards.zoo.icm import InverseDynamics
-from rewardlab.rewards.zoo.novelty import IntrinsicRewardModel, RNDNetwork
+from rewardlab.rewards.zoo.novelty import DistillationNetwork, IntrinsicRewardModel
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transitions import Columns, Rows
 
@@ -29,7 +29,7 @@ class NGUNetwork(nn.Module):
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
         super().__init__()
         self.embedding = InverseDynamics(task, hidden_size_list, obs_norm)
-        self.rnd = RNDNetwork(task, hidden_size_list, obs_norm, "next_observation")
+        self.rnd = DistillationNetwork(task, hidden_size_list, obs_norm, "next_observation")
 
     def forward(self, columns: Columns) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings before and after the action, and the error of RND after it."""

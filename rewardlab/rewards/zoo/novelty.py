@@ -68,24 +68,30 @@ class IntrinsicRewardModel(TransitionRewardModel):
         return with_rewards(data, reward.float())
 
 
-class RNDNetwork(nn.Module):
-    """How badly a trained network predicts a fixed random one from the observation `which` of a transition."""
+class DistillationNetwork(nn.Module):
+    """How badly a trained network predicts a fixed random one from the observation `which`, and the action if asked."""
 
-    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, which: str) -> None:
+    def __init__(
+        self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, which: str, *, with_action: bool = False
+    ) -> None:
         super().__init__()
-        self.which = which
-        self.norm = ObservationNorm(task.observation, vectors=obs_norm, pixels=obs_norm)
-        self.target = ObservationNetwork(task.observation, hidden_size_list).requires_grad_(False)
-        self.predictor = ObservationNetwork(task.observation, hidden_size_list)
+        self.task, self.which, self.with_action = task, which, with_action
+        self.norm = ObservationNorm(task.observation, vectors=obs_norm, pixels=obs_norm and not with_action)
+        extra = task.action_width if with_action else 0
+        self.target, self.predictor = (
+            ObservationNetwork(task.observation, hidden_size_list, extra=extra) for _ in range(2)
+        )
+        self.target.requires_grad_(False)
 
     def update_norm(self, columns: Columns) -> None:
         self.norm.update(observation_of(columns, self.which))
 
     def forward(self, columns: Columns) -> Tensor:
-        inputs = self.norm(observation_of(columns, self.which))
+        observation = self.norm(observation_of(columns, self.which))
+        action = self.task.action_vectors(columns["action"]) if self.with_action else None
         with torch.no_grad():
-            target = self.target(inputs)
-        return (self.predictor(inputs) - target).square().mean(1)
+            target = self.target(observation, action)
+        return (self.predictor(observation, action) - target).square().mean(1)
 
     def learn(self, columns: Columns) -> Tensor:
         return self(columns).mean()
@@ -108,7 +114,7 @@ class RNDRewardModel(IntrinsicRewardModel):
     needed: ClassVar[tuple[str, ...]] = ("arrival",)
 
     def _build(self, task: Task) -> None:
-        self.network = RNDNetwork(task, self.hidden_size_list, self.obs_norm, "arrival")
+        self.network = DistillationNetwork(task, self.hidden_size_list, self.obs_norm, "arrival")
 
     def _learn_statistics(self, rows: Rows) -> None:
         self.network.update_norm(rows.columns)

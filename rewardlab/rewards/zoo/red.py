@@ -6,42 +6,26 @@ from collections.abc import Sequence
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
-from rewardlab.models.encoders import ObservationNetwork, ObservationNorm
 from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.zoo.novelty import DistillationNetwork
 from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import FittedOnceRewardModel
-from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
+from rewardlab.rewards.zoo.transitions import Rows
 
 _EXPERT_REWARD = 0.9
 
 
-class REDNetwork(nn.Module):
-    """How badly a network trained on the expert's (s, a) predicts a fixed random one."""
+class REDNetwork(DistillationNetwork):
+    """Distillation of the expert's (s, a), with the scale that errors are judged by."""
 
     sigma: Tensor
 
     def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
-        super().__init__()
-        self.task = task
-        self.norm = ObservationNorm(task.observation, vectors=obs_norm)
-        self.target, self.predictor = (
-            ObservationNetwork(task.observation, hidden_size_list, extra=task.action_width) for _ in range(2)
-        )
-        self.target.requires_grad_(False)
+        super().__init__(task, hidden_size_list, obs_norm, "observation", with_action=True)
         self.register_buffer("sigma", torch.ones(()))
-
-    def forward(self, columns: Columns) -> Tensor:
-        observation = self.norm(observation_of(columns, "observation"))
-        action = self.task.action_vectors(columns["action"])
-        with torch.no_grad():
-            target = self.target(observation, action)
-        return (self.predictor(observation, action) - target).square().mean(1)
-
-    def learn(self, columns: Columns) -> Tensor:
-        return self(columns).mean()
 
 
 @register_reward_model("red")
@@ -67,7 +51,7 @@ class REDRewardModel(FittedOnceRewardModel):
         self.network = REDNetwork(task, self.hidden_size_list, self.obs_norm)
 
     def _learn_expert(self, rows: Rows) -> None:
-        self.network.norm.update(observation_of(rows.columns, "observation"))
+        self.network.update_norm(rows.columns)
         self.updates = 0
 
     @torch.no_grad()

@@ -29,31 +29,6 @@ from rewardlab.rewards.zoo.transitions import Columns, Rows, on_device, read_row
 _CHUNK, _IMAGE_CHUNK = 65_536, 256
 
 
-class TransitionBuffer:
-    """Columns collected in memory; the caller's tensors are copied."""
-
-    def __init__(self) -> None:
-        self._parts: list[Columns] = []
-
-    def __len__(self) -> int:
-        return sum(len(next(iter(part.values()))) for part in self._parts)
-
-    def add(self, columns: Columns) -> None:
-        if self._parts and self._parts[0].keys() != columns.keys():
-            was, now = (", ".join(sorted(part)) for part in (self._parts[0], columns))
-            raise DataError(f"transitions with the columns {now} after ones with {was}: clear_data comes between")
-        self._parts.append({name: column.detach().to("cpu", copy=True) for name, column in columns.items()})
-
-    def clear(self) -> None:
-        self._parts.clear()
-
-    @property
-    def columns(self) -> Columns:
-        if len(self._parts) > 1:
-            self._parts = [{name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}]
-        return self._parts[0] if self._parts else {}
-
-
 def random_batches(columns: Columns, count: int, size: int, generator: torch.Generator) -> Iterator[Columns]:
     """`count` batches of random rows; all rows' number if there are fewer than `size`."""
     rows = len(next(iter(columns.values())))
@@ -81,7 +56,7 @@ class TransitionRewardModel(BaseRewardModel):
         check_settings(self)
         self.updates = 0
         self.device = torch.device("cpu")
-        self._data = TransitionBuffer()
+        self._data: list[Columns] = []  # collected, on the CPU
         self._generator = torch.Generator().manual_seed(self.seed)
         self._optimizer: torch.optim.Optimizer | None = None
         self._task: Task | None = None
@@ -164,15 +139,19 @@ class TransitionRewardModel(BaseRewardModel):
     def collect_data(self, data: Any) -> None:
         rows = self._read(data)
         rows.check_finite()
-        if len(rows):
-            self._data.add(rows.columns)
-            self._learn_statistics(rows)
+        if not len(rows):
+            return
+        if self._data and self._data[0].keys() != rows.columns.keys():
+            was, now = (", ".join(sorted(columns)) for columns in (self._data[0], rows.columns))
+            raise DataError(f"transitions with the columns {now} after ones with {was}: clear_data comes between")
+        self._data.append({name: column.detach().to("cpu", copy=True) for name, column in rows.columns.items()})
+        self._learn_statistics(rows)
 
     def _learn_statistics(self, rows: Rows) -> None:
         """Update running statistics with new rows."""
 
     def can_train(self) -> bool:
-        return len(self._data) > 0
+        return bool(self._data)
 
     def clear_data(self, iter: int) -> None:
         if self.time_to_clear(iter):
@@ -186,9 +165,11 @@ class TransitionRewardModel(BaseRewardModel):
         return self._collected()
 
     def _collected(self) -> Columns:
-        if not len(self._data):
+        if not self._data:
             raise DataError(f"reward model '{self.model_type}' has no transitions to train on: call collect_data first")
-        return self._data.columns
+        if len(self._data) > 1:
+            self._data = [{name: torch.cat([part[name] for part in self._data]) for name in self._data[0]}]
+        return self._data[0]
 
     def train(self) -> None:
         """Make `update_per_collect` updates on random batches of what was collected."""
@@ -237,7 +218,7 @@ class TransitionRewardModel(BaseRewardModel):
             **super().training_state(),
             "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
             "generator": self._generator.get_state(),
-            "data": self._data.columns,
+            "data": self._collected() if self._data else {},
         }
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
@@ -246,9 +227,7 @@ class TransitionRewardModel(BaseRewardModel):
         if state["optimizer"] is not None:
             self._prepared_optimizer().load_state_dict(state["optimizer"])
         self._generator.set_state(state["generator"])
-        self._data.clear()
-        if state["data"]:
-            self._data.add(state["data"])
+        self._data = [state["data"]] if state["data"] else []
 
     def load(self, path: str | Path) -> None:
         if self._task is None:
