@@ -104,18 +104,17 @@ class Counts:
     episodes: int
     success_episodes: int
 
-
-def count_frames(scores: FrameScores, verdict: Bools) -> Counts:
-    """Count frames by verdict and label, and their episodes."""
-    label = scores.label
-    return Counts(
-        true_positive=int((label & verdict).sum()),
-        false_positive=int((~label & verdict).sum()),
-        true_negative=int((~label & ~verdict).sum()),
-        false_negative=int((label & ~verdict).sum()),
-        episodes=len(np.unique(scores.episode)),
-        success_episodes=len(np.unique(scores.episode[label])),
-    )
+    @classmethod
+    def of(cls, scores: FrameScores, verdict: Bools) -> "Counts":
+        label = scores.label
+        return cls(
+            true_positive=int((label & verdict).sum()),
+            false_positive=int((~label & verdict).sum()),
+            true_negative=int((~label & ~verdict).sum()),
+            false_negative=int((label & ~verdict).sum()),
+            episodes=len(np.unique(scores.episode)),
+            success_episodes=len(np.unique(scores.episode[label])),
+        )
 
 
 def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[str, Estimate]:

@@ -1,11 +1,12 @@
 """Networks that act: an actor-critic for PPO, a squashed Gaussian for SAC, an epsilon-greedy Q-network for DQN.
 
-Each has `act(observation, generator, explore)`. All randomness of acting comes from that generator, so that this
+Each has `act(observation, generator, explore)`, which returns at least `action` for a batch of observations; without
+`explore` it is the best known action. All randomness of acting comes from that generator, so that this
 process and a Ray worker act alike. Networks with continuous actions give them in the environment's own units.
 """
 
 import math
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from gymnasium import spaces
@@ -21,14 +22,6 @@ Space: TypeAlias = spaces.Space[Any]
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's actor, as in the authors' code
-
-
-class PolicyNetwork(Protocol):
-    """A network that acts."""
-
-    def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
-        """Return at least `action` for a batch of observations; the best known action if not `explore`."""
-        ...
 
 
 class GaussianHead(nn.Module):

@@ -70,13 +70,6 @@ def _data_uri(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def _inline(text: str) -> str:
     """Text inside a Markdown table or heading: no line breaks, cell borders or HTML."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
@@ -93,7 +86,6 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "breakable": _breakable,
     "data_uri": _data_uri,
-    "duration": _duration,
     "frame_png": _frame_png,
     "inline": _inline,
     "share": share,

@@ -22,7 +22,7 @@ class Learner(ABC):
     """Base of the RL algorithms. A run resumed from `state_dict` goes on exactly as one that was never interrupted."""
 
     saved: ClassVar[tuple[str, ...]]  # attributes with a `state_dict` that a resumed run needs; None is allowed
-    policy: Any  # the network that acts, a `PolicyNetwork`
+    policy: Any  # the network that acts (`rewardlab.models.policy_networks`)
 
     def __init__(
         self, config: PPOConfig | SACConfig | DQNConfig, optim: OptimConfig, *, gamma: float, seed: int

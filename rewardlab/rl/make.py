@@ -2,18 +2,15 @@
 
 from typing import Any
 
-from gymnasium import spaces
 from torch import nn
 
 from rewardlab.config.schema import ExperimentConfig
 from rewardlab.models.critics import make_critics
-from rewardlab.models.policy_networks import make_actor_critic, make_q_network, make_squashed_actor
+from rewardlab.models.policy_networks import Space, make_actor_critic, make_q_network, make_squashed_actor
 from rewardlab.rl.dqn import DQN
 from rewardlab.rl.learner import Learner
 from rewardlab.rl.ppo import PPO
 from rewardlab.rl.sac import SAC
-
-Space = spaces.Space[Any]
 
 
 def make_policy_network(cfg: ExperimentConfig, observation_space: Space, action_space: Space) -> nn.Module:
@@ -30,6 +27,5 @@ def make_learner(cfg: ExperimentConfig, observation_space: Space, action_space: 
         return PPO(network, algorithm.ppo, batch_size=cfg.actor.global_batch_size, **common)
     if algorithm.name == "dqn":
         return DQN(network, algorithm.dqn, **common)
-    assert isinstance(action_space, spaces.Box)  # make_squashed_actor has checked it
-    critics = make_critics(network.encoder, action_space, cfg.actor.model, algorithm.sac, cfg.seed + 1)
-    return SAC(network, critics, algorithm.sac, action_space=action_space, **common)
+    critics = make_critics(network, cfg.actor.model, algorithm.sac, cfg.seed + 1)
+    return SAC(network, critics, algorithm.sac, **common)

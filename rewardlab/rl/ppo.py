@@ -53,14 +53,7 @@ class PPO(Learner):
     saved: ClassVar[tuple[str, ...]] = ("network", "optimizer", "reward_scale")
 
     def __init__(
-        self,
-        network: ActorCritic,
-        config: PPOConfig,
-        optim: OptimConfig,
-        *,
-        gamma: float,
-        batch_size: int,
-        seed: int,
+        self, network: ActorCritic, config: PPOConfig, optim: OptimConfig, *, gamma: float, batch_size: int, seed: int
     ) -> None:
         super().__init__(config, optim, gamma=gamma, seed=seed)
         self.config = config

@@ -6,7 +6,6 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from gymnasium import spaces
 from torch import Tensor
 from torch.nn import functional
 
@@ -39,17 +38,16 @@ class SAC(Learner):
         optim: OptimConfig,
         *,
         gamma: float,
-        action_space: spaces.Box,
         seed: int,
     ) -> None:
         if actor.encoder is not critics.encoder:
-            raise ValueError("actor and critics must share one encoder: make_critics(actor.encoder, ...)")
+            raise ValueError("actor and critics must share one encoder: make_critics(actor, ...)")
         super().__init__(config, optim, gamma=gamma, seed=seed)
         self.config = config
         self.actor = self.policy = actor
         self.critics = critics
         self.target_critics = copy.deepcopy(critics).requires_grad_(False)
-        self.target_entropy = -float(math.prod(action_space.shape))
+        self.target_entropy = -float(actor.action_range.middle.numel())
         self.log_alpha = torch.tensor(math.log(config.init_alpha), requires_grad=True)
         self.actor_optimizer = self._make_optimizer(actor.head.parameters())
         self.critic_optimizer = self._make_optimizer(critics.parameters())

@@ -74,15 +74,7 @@ class Fit:
         optim = cfg.actor.optim
         self.optimizer = torch.optim.AdamW(trainable, lr=optim.lr, weight_decay=optim.weight_decay)
         self.schedule = RunSchedule(self.optimizer, optim.schedule)
-        self.loader = FrameLoader(
-            train,
-            network.preprocess.image_keys,
-            global_batch_size=cfg.actor.global_batch_size,
-            balanced=cfg.data.balanced,
-            seed=cfg.seed,
-            rank=self.processes.rank,
-            world_size=self.processes.size,
-        )
+        self.loader = FrameLoader(train, network.preprocess.image_keys, cfg, self.processes)
 
     @property
     def total_steps(self) -> int:

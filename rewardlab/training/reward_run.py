@@ -29,10 +29,7 @@ from rewardlab.training.processes import Processes
 
 
 def train_reward_model(
-    cfg: ExperimentConfig,
-    processes: Processes,
-    console: Console,
-    on_best: Callable[[Fit], None] = lambda fit: None,
+    cfg: ExperimentConfig, processes: Processes, console: Console, on_best: Callable[[Fit], None] = lambda fit: None
 ) -> Path:
     """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
 
@@ -93,11 +90,7 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
 
 
 def _prepare(
-    cfg: ExperimentConfig,
-    model: SuccessClassifier,
-    train: FrameTable,
-    validation: FrameTable,
-    processes: Processes,
+    cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
     validated = create_reward_model({"model_type": model.model_type, **_architecture(model)})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rewardlab.errors import DataError
-from rewardlab.figures.metrics import FIGURES, FrameScores, count_frames, frame_figures
+from rewardlab.figures.metrics import FIGURES, Counts, FrameScores, frame_figures
 
 
 def make_scores(labels: list[list[int]], logits: list[list[float]]) -> FrameScores:
@@ -54,7 +54,7 @@ def test_figures_by_hand() -> None:
             "pr_auc": figures["pr_auc"],
         }
     )
-    counts = count_frames(scores, scores.logit > 0)
+    counts = Counts.of(scores, scores.logit > 0)
     assert (counts.true_positive, counts.false_positive, counts.true_negative, counts.false_negative) == (5, 2, 7, 2)
     assert (counts.episodes, counts.success_episodes) == (4, 3)
 

@@ -19,6 +19,7 @@ from rewardlab.run_state import load_state, save_state
 from rewardlab.training.augment import augment
 from rewardlab.training.fit import Fit, validation_figures, validation_logits
 from rewardlab.training.loader import FrameLoader, batches_in_order
+from rewardlab.training.processes import Processes
 
 SIDE = 32
 
@@ -50,6 +51,11 @@ def make_fit(table: FrameTable, *overrides: str) -> tuple[ResNetRewardModel, Fit
     return model, Fit(model.network, table, cfg, validate)
 
 
+def make_loader(table: FrameTable, rank: int = 0, size: int = 1, *, balanced: bool = True) -> FrameLoader:
+    mapping = {"actor": {"global_batch_size": 20}, "data": {"balanced": balanced}, "seed": 0}
+    return FrameLoader(table, ["base_camera"], config_from_mapping(mapping, check_files=False), Processes(rank, size))
+
+
 def test_it_learns_and_says_which_epoch_was_best(table: FrameTable) -> None:
     _, fit = make_fit(table, "runner.max_epochs=12")
     better = list(fit.epochs())
@@ -61,7 +67,7 @@ def test_it_learns_and_says_which_epoch_was_best(table: FrameTable) -> None:
 
 
 def test_every_epoch_has_another_order_and_balanced_classes(table: FrameTable) -> None:
-    loader = FrameLoader(table, ["base_camera"], global_batch_size=20, balanced=True, seed=0)
+    loader = make_loader(table)
     epochs = [np.concatenate([batch.rows for batch in loader.epoch(n)]) for n in (0, 1, 0)]
     assert np.array_equal(epochs[0], epochs[2])
     assert not np.array_equal(epochs[0], epochs[1])
@@ -71,9 +77,7 @@ def test_every_epoch_has_another_order_and_balanced_classes(table: FrameTable) -
 
 def test_two_processes_share_each_global_batch(table: FrameTable) -> None:
     def rows(rank: int, size: int) -> list[list[int]]:
-        loader = FrameLoader(
-            table, ["base_camera"], global_batch_size=20, balanced=False, seed=0, rank=rank, world_size=size
-        )
+        loader = make_loader(table, rank, size, balanced=False)
         return [batch.rows.tolist() for batch in loader.epoch(0)]
 
     assert rows(0, 1) == [one + other for one, other in zip(rows(0, 2), rows(1, 2), strict=True)]
@@ -145,7 +149,7 @@ def test_a_run_saved_by_version_0_1_0_resumes_to_the_same_weights(table: FrameTa
 
 def test_reading_batches_leaves_the_global_random_state_alone(table: FrameTable) -> None:
     before = torch.get_rng_state()
-    list(FrameLoader(table, ["base_camera"], global_batch_size=20, balanced=True, seed=0).epoch(0))
+    list(make_loader(table).epoch(0))
     assert torch.equal(torch.get_rng_state(), before)
 
 

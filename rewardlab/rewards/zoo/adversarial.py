@@ -4,7 +4,7 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,13 +43,6 @@ class StateActionNetwork(nn.Module):
             return _taken(self.network(observation), columns)
         return self.network(observation, columns["action"]).squeeze(1)
 
-    @abstractmethod
-    def learn(self, expert: Columns, policy: Columns) -> Tensor: ...
-
-    @abstractmethod
-    def refer_to(self, policy: Columns, values: Tensor) -> None:
-        """Take what rewards are relative to from rows of the policy and the network's answers for them."""
-
 
 def _taken(values: Tensor, columns: Columns) -> Tensor:
     """Of the values [B, actions], those of the actions that were taken."""
@@ -65,7 +58,11 @@ class AdversarialRewardModel(ExpertRewardModel):
 
     @property
     @abstractmethod
-    def network(self) -> StateActionNetwork: ...
+    def network(self) -> Any:
+        """A StateActionNetwork with `learn(expert, policy)`, a loss, and `refer_to(policy, values)`.
+
+        The latter takes what rewards are relative to from rows of the policy and the network's answers for them.
+        """
 
     def _learn_expert(self, rows: Rows) -> None:
         self.network.norm.update(observation_of(rows.columns, "observation"))

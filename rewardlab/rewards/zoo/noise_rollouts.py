@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,10 +13,13 @@ from rewardlab.errors import ConfigError
 from rewardlab.observations import copy_observation, final_rows, to_numpy
 from rewardlab.rewards.zoo.transitions import Rows
 
+Policy: TypeAlias = Callable[[Any], Any]  # a batch of observations to a batch of actions
+Env: TypeAlias = VectorEnv[Any, Any, Any]
+
 
 def collect_noise_rollouts(
-    policy: Callable[[Any], Any],
-    env: VectorEnv[Any, Any, Any],
+    policy: Policy,
+    env: Env,
     noise_levels: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
     episodes_per_level: int = 5,
     seed: int = 0,
@@ -42,14 +45,7 @@ def collect_noise_rollouts(
     return found
 
 
-def _roll(
-    policy: Callable[[Any], Any],
-    env: VectorEnv[Any, Any, Any],
-    level: float,
-    quota: int,
-    rng: np.random.Generator,
-    seed: int,
-) -> TensorDict:
+def _roll(policy: Policy, env: Env, level: float, quota: int, rng: np.random.Generator, seed: int) -> TensorDict:
     """[T, N] until every environment has ended `quota` episodes."""
     observation, _ = env.reset(seed=seed)
     ended = np.zeros(env.num_envs, int)
