@@ -6,9 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from rewardlab.models.classifiers import ImageClassifier, average_pool_classifier, spatial_classifier, success_loss
+from rewardlab.models.classifiers import (
+    ImageClassifier,
+    SpatialLearnedEmbeddings,
+    average_pool_classifier,
+    spatial_classifier,
+    success_loss,
+)
 from rewardlab.models.inference import InferenceNetwork, success_probability
-from rewardlab.models.pooling import SpatialLearnedEmbeddings
 from rewardlab.models.resnet import Norm
 
 Build = Callable[..., ImageClassifier]

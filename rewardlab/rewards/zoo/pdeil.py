@@ -9,10 +9,9 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from rewardlab.rewards.base import register_reward_model
-from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel
-from rewardlab.rewards.zoo.transitions import Rows, on_device
+from rewardlab.rewards.zoo.transitions import Rows, feature_count, observation_features, on_device
 
 
 class Gaussian(nn.Module):

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from rewardlab.rewards.base import LooksAt, register_reward_model
-from rewardlab.rewards.zoo.pooled_features import feature_count, observation_features
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import FittedOnceRewardModel
-from rewardlab.rewards.zoo.transitions import Columns, Rows
+from rewardlab.rewards.zoo.transitions import Columns, Rows, feature_count, observation_features
 
 _SPENT = 1e-12  # mass that is rounding
 _DISTANCES = 4_000_000  # held at once
