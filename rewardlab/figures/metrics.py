@@ -85,9 +85,7 @@ FIGURES: Mapping[str, Meaning] = {
     "agreement": Meaning("Episode agreement", "episodes where 'success in any frame' is judged rightly"),
     "agreement_last": Meaning("Agreement at the end", "episodes whose last frame is judged rightly"),
     "early_fire": Meaning("Early fire", "episodes called success before it happened, or though it never did"),
-    "delay_median": Meaning(
-        "Delay, median", "frames from the first success to the verdict, where there is one", "frames"
-    ),
+    "delay_median": Meaning("Delay, median", "frames from the first success to the verdict, if there is one", "frames"),
     "delay_p90": Meaning("Delay, 90th percentile", "the same, for the slowest tenth", "frames"),
     "never_detected": Meaning("Never detected", "successful episodes without a verdict of success from then on"),
 }

@@ -89,14 +89,10 @@ class ActorCritic(nn.Module):
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
         """Return `action`, its `log_prob` and the `value` of the observation."""
         features = self.encoder(observation)
-        outputs = self.actor(features)
+        outputs, value = self.actor(features), self.critic(features).squeeze(-1)
         action = self.head.sample(outputs, generator) if explore else self.head.best(outputs)
-        answer = {
-            "action": action,
-            "log_prob": self.head.log_prob(outputs, action),
-            "value": self.critic(features).squeeze(-1),
-        }
-        return TensorDict(answer, batch_size=features.shape[:-1])
+        log_prob = self.head.log_prob(outputs, action)
+        return TensorDict({"action": action, "log_prob": log_prob, "value": value}, batch_size=features.shape[:-1])
 
     def value(self, observation: TensorDict) -> Tensor:
         return self.critic(self.encoder(observation)).squeeze(-1)

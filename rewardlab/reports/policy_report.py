@@ -182,12 +182,9 @@ def _figure_rows(history: Sequence[Row], figures: TrustFigures) -> list[tuple[An
 
 
 def _galleries(directory: Path) -> list[Gallery]:
-    galleries = []
-    for kind, (title, words) in GALLERIES.items():
-        tiles = _newest_tiles(directory / kind)
-        if tiles:
-            galleries.append(Gallery(title, f"{words} The newest of {kind}/ first.", tiles))
-    return galleries
+    found = {kind: _newest_tiles(directory / kind) for kind in GALLERIES}
+    words = {kind: (title, f"{note} The newest of {kind}/ first.") for kind, (title, note) in GALLERIES.items()}
+    return [Gallery(*words[kind], tiles) for kind, tiles in found.items() if tiles]
 
 
 def _newest_tiles(folder: Path) -> list[Tile]:

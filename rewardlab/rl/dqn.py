@@ -1,7 +1,6 @@
 """Deep Q-learning (Mnih et al. 2015) with the double-Q target (van Hasselt et al. 2016)."""
 
 import copy
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ _CHECKED: tuple[Key, ...] = (*vectors_of("observation", "next_observation"), "re
 class DQN(Learner):
     """Learns from transitions [B] with observation, action (int64), reward, next_observation, terminated."""
 
-    saved: ClassVar[tuple[str, ...]] = ("network", "target_network", "optimizer")
+    saved = ("network", "target_network", "optimizer")
 
     def __init__(
         self, network: EpsilonGreedyQ, config: DQNConfig, optim: OptimConfig, *, gamma: float, seed: int

@@ -15,6 +15,7 @@ from rewardlab.models.image_shift import random_shift
 from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.types import Batch
 
+Config: TypeAlias = PPOConfig | SACConfig | DQNConfig
 Key: TypeAlias = str | tuple[str, ...]  # of a column of a batch
 
 
@@ -24,9 +25,7 @@ class Learner(ABC):
     saved: ClassVar[tuple[str, ...]]  # attributes with a `state_dict` that a resumed run needs; None is allowed
     policy: Any  # the network that acts (`rewardlab.models.policy_networks`)
 
-    def __init__(
-        self, config: PPOConfig | SACConfig | DQNConfig, optim: OptimConfig, *, gamma: float, seed: int
-    ) -> None:
+    def __init__(self, config: Config, optim: OptimConfig, *, gamma: float, seed: int) -> None:
         self.image_shift = config.image_shift
         self.optim = optim
         self.gamma = gamma

@@ -1,6 +1,6 @@
 """Proximal policy optimisation (Schulman et al. 2017), with the details of Huang et al. 2022 that matter."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -50,7 +50,7 @@ class PPO(Learner):
     anything where it terminated. `reward` is read as it is: whoever combines rewards does so before.
     """
 
-    saved: ClassVar[tuple[str, ...]] = ("network", "optimizer", "reward_scale")
+    saved = ("network", "optimizer", "reward_scale")
 
     def __init__(
         self, network: ActorCritic, config: PPOConfig, optim: OptimConfig, *, gamma: float, batch_size: int, seed: int
@@ -70,7 +70,10 @@ class PPO(Learner):
         samples, figures = self._samples(batch)
         updates: list[dict[str, float]] = []
         for _ in range(self.config.update_epochs):
-            updates += self._epoch(samples)
+            order = torch.randperm(len(samples), generator=self._generator)
+            # Parts of nearly equal size: a short last one would have a noisy gradient and no deviation of advantages.
+            parts = order.tensor_split(-(-len(samples) // self.batch_size))
+            updates += [self._update(samples[part]) for part in parts]
             if self.config.target_kl is not None and updates[-1]["approx_kl"] > self.config.target_kl:
                 break
         self.network.encoder.update_statistics(batch["observation"])
@@ -88,12 +91,6 @@ class PPO(Learner):
         columns = columns.set("advantage", advantage_TN).set("return", return_TN)
         unexplained = (return_TN - value_TN).var(unbiased=False) / return_TN.var(unbiased=False).clamp(min=1e-8)
         return columns.reshape(-1), {"explained_variance": float(1 - unexplained)}
-
-    def _epoch(self, samples: TensorDict) -> list[dict[str, float]]:
-        order = torch.randperm(len(samples), generator=self._generator)
-        # Parts of nearly equal size: a short last one would have a noisy gradient and no deviation of advantages.
-        parts = order.tensor_split(-(-len(samples) // self.batch_size))
-        return [self._update(samples[part]) for part in parts]
 
     def _update(self, sample: TensorDict) -> dict[str, float]:
         observation = self._augmented(sample["observation"])

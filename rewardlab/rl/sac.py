@@ -3,7 +3,7 @@ a few give the target, layer norm, and more updates per step."""
 
 import copy
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,10 +25,7 @@ class SAC(Learner):
     critics' loss trains.
     """
 
-    saved: ClassVar[tuple[str, ...]] = (
-        *("actor", "critics", "target_critics"),
-        *("actor_optimizer", "critic_optimizer", "alpha_optimizer"),
-    )
+    saved = ("actor", "critics", "target_critics", "actor_optimizer", "critic_optimizer", "alpha_optimizer")
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from rich.console import Console
@@ -27,9 +27,11 @@ from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, validation_figures, validation_logits
 from rewardlab.training.processes import Processes
 
+OnBest: TypeAlias = Callable[[Fit], None]
+
 
 def train_reward_model(
-    cfg: ExperimentConfig, processes: Processes, console: Console, on_best: Callable[[Fit], None] = lambda fit: None
+    cfg: ExperimentConfig, processes: Processes, console: Console, on_best: OnBest = lambda fit: None
 ) -> Path:
     """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
 
@@ -48,7 +50,7 @@ def train_reward_model(
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
     fit, validated = _prepare(cfg, _model(cfg, train), train, validation, processes)
     try:
-        _train(cfg, fit, validated, checkpoints, quiet, out, on_best)
+        _train(fit, validated, checkpoints, quiet, out, on_best)
     finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
         if processes.leads and fit.progress.best is not None:
             _conclude(cfg, fit, validation, best, out, quiet)
@@ -120,20 +122,14 @@ def _resume(checkpoint: Path, fit: Fit) -> None:
 
 
 def _train(
-    cfg: ExperimentConfig,
-    fit: Fit,
-    validated: SuccessClassifier,
-    checkpoints: Path,
-    console: Console,
-    out: Path,
-    on_best: Callable[[Fit], None],
+    fit: Fit, validated: SuccessClassifier, checkpoints: Path, console: Console, out: Path, on_best: OnBest
 ) -> None:
     leads, progress = fit.processes.leads, fit.progress
     with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
 
         def log_step(loss: float) -> None:
             best = "-" if progress.best is None else f"{progress.best:.4f}"
-            frames = f"{log.speed * cfg.actor.global_batch_size:,.0f}"
+            frames = f"{log.speed * fit.loader.global_batch_size:,.0f}"
             log.plot(progress.step, {"train/loss": loss})
             log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
 
@@ -143,7 +139,7 @@ def _train(
                 validated.save(checkpoints / "best_model")
             if better:
                 on_best(fit)
-            if progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
+            if progress.epoch % fit.cfg.runner.save_interval == 0 or fit.finished:
                 state = fit.state_dict()
                 if leads:
                     save_state(checkpoints / "last", state, validated.describe())

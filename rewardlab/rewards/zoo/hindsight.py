@@ -121,9 +121,8 @@ class HERRewardModel(BaseRewardModel):
         """Nothing: nothing was kept."""
 
     def settings(self) -> dict[str, Any]:
-        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del named["goal_reward"]
-        return named
+        names = [field.name for field in dataclasses.fields(self) if field.name != "goal_reward"]
+        return {name: getattr(self, name) for name in names}
 
 
 def _goal(data: Any, which: str, key: str) -> Tensor:

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.encoders import seeded_weights
 from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, with_rewards
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.zoo.experts import errors_named, expert_transitions, source_name
@@ -97,8 +98,7 @@ class TransitionRewardModel(BaseRewardModel):
 
     def _take_task(self, task: Task) -> None:
         self._task = task
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with seeded_weights(self.seed):
             self._build(task)
         self.to(self.device)
 
