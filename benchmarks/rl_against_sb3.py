@@ -84,8 +84,8 @@ def ours(task: Task, seed: int) -> list[float]:
     optim = OptimConfig(lr=task.lr, schedule="constant")
     sac_config = SACConfig()
     actor = make_squashed_actor(*spaces, model, seed)
-    critics = make_critics(actor.encoder, env.single_action_space, model, sac_config, seed + 1)
-    sac = SAC(actor, critics, sac_config, optim, gamma=task.gamma, action_space=env.single_action_space, seed=seed)
+    critics = make_critics(actor, model, sac_config, seed + 1)
+    sac = SAC(actor, critics, sac_config, optim, gamma=task.gamma, seed=seed)
     train_off_policy(
         sac,
         stepper,

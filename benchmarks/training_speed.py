@@ -15,12 +15,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rewardlab.config import load_config, text_override
+from rewardlab.config import config_from_mapping, load_config, text_override
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
 from rewardlab.pipelines import collect
 from rewardlab.rewards import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
-from rewardlab.training.fit import Fit, FitSettings
+from rewardlab.training.fit import Fit
 
 BATCH, STEPS, ROUNDS = 64, 12, 5
 
@@ -35,8 +35,10 @@ def episodes(place: Path, size: int) -> Path:
 
 
 def compare(name: str, model: SuccessClassifier, place: Path, table: Table) -> None:
-    settings = FitSettings(max_epochs=1000, global_batch_size=BATCH, micro_batch_size=BATCH)
-    fit = Fit(model.network, tabulate(read_episodes(place)), settings, lambda weights: {})
+    cfg = config_from_mapping(
+        {"runner": {"max_epochs": 1000}, "actor": {"global_batch_size": BATCH}}, check_files=False
+    )
+    fit = Fit(model.network, tabulate(read_episodes(place)), cfg, lambda weights: {})
     held = next(fit.loader.epoch(0))
     fit._step(held)
 

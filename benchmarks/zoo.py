@@ -87,14 +87,10 @@ def plain_training(model: Any, name: str) -> Callable[[], None]:
     expert = next(iter(model._batches(model.expert.columns))) if name == "gail" else None
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
-    inputs = {key.removeprefix("arrival."): value for key, value in policy.items()}
 
     def run() -> None:
         for _ in range(UPDATES):
-            if name == "rnd":
-                loss = model.network.learn(inputs)
-            else:
-                loss = model.network.learn(expert, policy) if name == "gail" else model.network.learn(policy)
+            loss = model.network.learn(expert, policy) if name == "gail" else model.network.learn(policy)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

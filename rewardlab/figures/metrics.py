@@ -6,7 +6,7 @@ of how often each episode is drawn: once for the metric itself, at random for it
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,34 +35,14 @@ class FrameScores:
     episode_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        lengths = {name: len(getattr(self, name)) for name in ("episode", "time", "label", "logit")}
-        if len(set(lengths.values())) > 1:
-            raise DataError(f"scores have columns of different lengths: {lengths}")
-        if lengths["episode"] == 0:
+        for name, kind in {"episode": np.int64, "time": np.int64, "label": np.bool_, "logit": np.float64}.items():
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=kind))
+        if len(self) == 0:
             raise DataError("no held-out frames to measure on: hold out at least one episode")
-        for name in ("episode", "time"):
-            object.__setattr__(self, name, _integers(name, getattr(self, name)))
-        object.__setattr__(self, "label", _labels(self.label))
-        object.__setattr__(self, "logit", np.asarray(self.logit, dtype=np.float64))
-        self._check_values()
-
-    def _check_values(self) -> None:
         bad = np.flatnonzero(~np.isfinite(self.logit))
         if len(bad):
             raise DataError(
                 f"{len(bad)} of {len(self)} logits are not finite, the first ({self.logit[bad[0]]}) in row {bad[0]}"
-            )
-        if self.episode.min() < 0 or self.episode.max() >= len(self.episode_names):
-            raise DataError(
-                f"episode indices go from {self.episode.min()} to {self.episode.max()}, "
-                f"but there are {len(self.episode_names)} episode names"
-            )
-        order = np.lexsort((self.time, self.episode))
-        twice = (np.diff(self.episode[order]) == 0) & (np.diff(self.time[order]) == 0)
-        if twice.any():
-            row = order[np.flatnonzero(twice)[0]]
-            raise DataError(
-                f"frame {self.time[row]} of episode '{self.episode_names[self.episode[row]]}' appears twice"
             )
 
     def __len__(self) -> int:
@@ -73,20 +53,6 @@ class FrameScores:
         return FrameScores(
             self.episode[chosen], self.time[chosen], self.label[chosen], self.logit[chosen], self.episode_names
         )
-
-
-def _integers(name: str, values: Any) -> Ints:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        raise DataError(f"'{name}' of the scores is {array.dtype}; expected whole numbers")
-    return array.astype(np.int64)
-
-
-def _labels(values: Any) -> Bools:
-    array = np.asarray(values)
-    if not np.isin(array, (0, 1)).all():
-        raise DataError(f"labels of the scores are {np.unique(array)[:5].tolist()}; expected true and false only")
-    return array.astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -119,9 +85,7 @@ FIGURES: Mapping[str, Meaning] = {
     "agreement": Meaning("Episode agreement", "episodes where 'success in any frame' is judged rightly"),
     "agreement_last": Meaning("Agreement at the end", "episodes whose last frame is judged rightly"),
     "early_fire": Meaning("Early fire", "episodes called success before it happened, or though it never did"),
-    "delay_median": Meaning(
-        "Delay, median", "frames from the first success to the verdict, where there is one", "frames"
-    ),
+    "delay_median": Meaning("Delay, median", "frames from the first success to the verdict, if there is one", "frames"),
     "delay_p90": Meaning("Delay, 90th percentile", "the same, for the slowest tenth", "frames"),
     "never_detected": Meaning("Never detected", "successful episodes without a verdict of success from then on"),
 }
@@ -138,18 +102,17 @@ class Counts:
     episodes: int
     success_episodes: int
 
-
-def count_frames(scores: FrameScores, verdict: Bools) -> Counts:
-    """Count frames by verdict and label, and their episodes."""
-    label = scores.label
-    return Counts(
-        true_positive=int((label & verdict).sum()),
-        false_positive=int((~label & verdict).sum()),
-        true_negative=int((~label & ~verdict).sum()),
-        false_negative=int((label & ~verdict).sum()),
-        episodes=len(np.unique(scores.episode)),
-        success_episodes=len(np.unique(scores.episode[label])),
-    )
+    @classmethod
+    def of(cls, scores: FrameScores, verdict: Bools) -> "Counts":
+        label = scores.label
+        return cls(
+            true_positive=int((label & verdict).sum()),
+            false_positive=int((~label & verdict).sum()),
+            true_negative=int((~label & ~verdict).sum()),
+            false_negative=int((label & ~verdict).sum()),
+            episodes=len(np.unique(scores.episode)),
+            success_episodes=len(np.unique(scores.episode[label])),
+        )
 
 
 def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[str, Estimate]:

@@ -14,17 +14,7 @@ import numpy as np
 
 from rewardlab.errors import DataError
 from rewardlab.figures.calibration import choose_threshold, fit_temperature, probabilities, reliability
-from rewardlab.figures.metrics import (
-    FIGURES,
-    Bools,
-    Counts,
-    Estimate,
-    Floats,
-    FrameScores,
-    Ints,
-    count_frames,
-    frame_figures,
-)
+from rewardlab.figures.metrics import FIGURES, Bools, Counts, Estimate, Floats, FrameScores, Ints, frame_figures
 from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.figures.words import shown
 
@@ -81,11 +71,11 @@ class TrustFigures:
             raise DataError(f"the stored figures of trust are not complete: {error}") from error
 
 
-def assess(scores: FrameScores, target_fpr: float = 0.01, *, folds: int = FOLDS, seed: int = 0) -> TrustFigures:
+def assess(scores: FrameScores, target_fpr: float = 0.01, *, seed: int = 0) -> TrustFigures:
     """Choose temperature and threshold on all held-out frames, and compute cross-fitted metrics."""
     temperature = fit_temperature(scores)
     choice = choose_threshold(scores, temperature, target_fpr, seed)
-    part, parts = assign_folds(scores, folds, seed)
+    part, parts = assign_folds(scores, FOLDS, seed)
     warnings = list(choice.warnings)
     if parts < 2:
         warnings.append(
@@ -108,7 +98,7 @@ def assess(scores: FrameScores, target_fpr: float = 0.01, *, folds: int = FOLDS,
         fpr_upper_bound=choice.fpr_upper_bound,
         folds=parts if parts > 1 else 0,
         estimates=frame_figures(scores, verdict, seed),
-        counts=count_frames(scores, verdict),
+        counts=Counts.of(scores, verdict),
         ece_before=reliability(scores.label, probabilities(scores.logit)).ece,
         ece_after=reliability(scores.label, probability).ece,
         warnings=tuple(warnings),

@@ -7,18 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.models.image_preprocessor import ImagePreprocessor, Images
-from rewardlab.models.pooling import SpatialLearnedEmbeddings
 from rewardlab.models.resnet import Norm, ResNet, map_size
 
 
-def success_loss(
-    logits: Tensor, labels: Tensor, *, pos_weight: Tensor | None = None, sample_weights: Tensor | None = None
-) -> Tensor:
+def success_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Binary cross-entropy of logits [B] with labels [B] (0 or 1): what every success classifier is trained on."""
     # In float32 whatever the network runs in: bf16 has 8 bits, too few for a mean over a batch.
-    return functional.binary_cross_entropy_with_logits(
-        logits.float(), labels.to(logits.device, torch.float32), weight=sample_weights, pos_weight=pos_weight
-    )
+    return functional.binary_cross_entropy_with_logits(logits.float(), labels.to(logits.device, torch.float32))
 
 
 class AveragePoolHead(nn.Module):
@@ -33,6 +28,23 @@ class AveragePoolHead(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         features = maps.mean(dim=(-2, -1)).flatten(1)
         return self.out(self.dropout(torch.relu(self.hidden(features)))).squeeze(-1)
+
+
+class SpatialLearnedEmbeddings(nn.Module):
+    """Weighted sums of a feature map over its positions, with learned weights (SERL, Luo et al. 2024).
+
+    Each channel has `num_features` maps of weights of its own: [B, C, H, W] becomes [B, C * num_features]. Unlike an
+    average it can tell a cube at the goal from a cube beside it.
+    """
+
+    def __init__(self, height: int, width: int, channels: int, num_features: int) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.empty(channels, height, width, num_features))
+        # LeCun normal over the positions that are summed: the output has the scale of the input for any map size.
+        nn.init.normal_(self.kernel, std=(height * width) ** -0.5)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return torch.einsum("bchw,chwf->bcf", maps, self.kernel).flatten(1)
 
 
 class SpatialHead(nn.Module):
@@ -94,16 +106,9 @@ class ImageClassifier(nn.Module):
             maps = self.encoder(pixels.flatten(0, 1))
         return self.head(maps.unflatten(0, pixels.shape[:2]))
 
-    def learn(
-        self,
-        images: Images,
-        labels: Tensor,
-        *,
-        pos_weight: Tensor | None = None,
-        sample_weights: Tensor | None = None,
-    ) -> Tensor:
-        """The loss on a batch; goes through `forward`, the only method that FSDP2 hooks."""
-        return success_loss(self(images), labels, pos_weight=pos_weight, sample_weights=sample_weights)
+    def learn(self, images: Images, labels: Tensor) -> Tensor:
+        """Compute the loss on a batch; goes through `forward`, the only method that FSDP2 hooks."""
+        return success_loss(self(images), labels)
 
 
 def average_pool_classifier(

@@ -4,13 +4,12 @@ batched product per layer instead of a Python loop."""
 import math
 
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import PolicyModelConfig, SACConfig
 from rewardlab.models.encoders import ObservationEncoder, make_activation, seeded_weights
-from rewardlab.models.policy_networks import ActionRange
+from rewardlab.models.policy_networks import ActionRange, SquashedGaussianActor
 
 
 class EnsembleLinear(nn.Module):
@@ -51,16 +50,10 @@ class EnsembleCritics(nn.Module):
         return self.layers(inputs.expand(self.members, *inputs.shape)).squeeze(-1)
 
 
-def make_critics(
-    encoder: ObservationEncoder,
-    action_space: spaces.Box,
-    config: PolicyModelConfig,
-    sac: SACConfig,
-    seed: int,
-) -> EnsembleCritics:
-    """Build critics on the features of `encoder`, which the actor shares and the critics' loss trains."""
+def make_critics(actor: SquashedGaussianActor, config: PolicyModelConfig, sac: SACConfig, seed: int) -> EnsembleCritics:
+    """Build critics on the features of the actor's encoder, which the critics' loss trains."""
     layers: list[nn.Module] = []
-    inputs = encoder.size + action_space.shape[0]
+    inputs = actor.encoder.size + actor.action_range.middle.numel()
     with seeded_weights(seed):
         for size in config.hidden_sizes:
             layers.append(EnsembleLinear(sac.num_critics, inputs, size))
@@ -69,4 +62,4 @@ def make_critics(
             layers.append(make_activation(config.activation))
             inputs = size
         layers.append(EnsembleLinear(sac.num_critics, inputs, 1))
-    return EnsembleCritics(encoder, ActionRange(action_space), nn.Sequential(*layers), sac.num_critics)
+    return EnsembleCritics(actor.encoder, actor.action_range, nn.Sequential(*layers), sac.num_critics)

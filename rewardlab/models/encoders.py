@@ -54,7 +54,7 @@ def mlp(
     layers: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(itertools.pairwise(sizes), start=2):
         linear = nn.Linear(inputs, outputs, bias=last_bias or i < len(sizes))
-        layers += [_orthogonal(linear) if orthogonal else linear, make_activation(activation)]
+        layers += [init_orthogonal(linear) if orthogonal else linear, make_activation(activation)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -63,14 +63,14 @@ def convolutions(channels: int, layers: Iterable[Convolution], *, orthogonal: bo
     modules: list[nn.Module] = []
     for outputs, kernel, stride, padding in layers:
         layer = nn.Conv2d(channels, outputs, kernel, stride=stride, padding=padding)
-        modules += [_orthogonal(layer) if orthogonal else layer, make_activation("relu")]
+        modules += [init_orthogonal(layer) if orthogonal else layer, make_activation("relu")]
         channels = outputs
     return modules
 
 
-def _orthogonal(layer: nn.Linear | nn.Conv2d) -> nn.Module:
+def init_orthogonal(layer: nn.Linear | nn.Conv2d, gain: float = 2**0.5) -> nn.Module:
     """Initialise a layer as in RND and PPO."""
-    nn.init.orthogonal_(layer.weight, 2**0.5)
+    nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer

@@ -1,11 +1,12 @@
 """Networks that act: an actor-critic for PPO, a squashed Gaussian for SAC, an epsilon-greedy Q-network for DQN.
 
-Each has `act(observation, generator, explore)`. All randomness of acting comes from that generator, so that this
+Each has `act(observation, generator, explore)`, which returns at least `action` for a batch of observations; without
+`explore` it is the best known action. All randomness of acting comes from that generator, so that this
 process and a Ray worker act alike. Networks with continuous actions give them in the environment's own units.
 """
 
 import math
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from gymnasium import spaces
@@ -15,18 +16,12 @@ from torch.nn import functional
 
 from rewardlab.config.schema import PolicyModelConfig
 from rewardlab.errors import ConfigError
-from rewardlab.models.encoders import ObservationEncoder, make_encoder, mlp, seeded_weights
+from rewardlab.models.encoders import Activation, ObservationEncoder, init_orthogonal, make_encoder, mlp, seeded_weights
+
+Space: TypeAlias = spaces.Space[Any]
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC's actor, as in the authors' code
-
-
-class PolicyNetwork(Protocol):
-    """A network that acts."""
-
-    def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
-        """Return at least `action` for a batch of observations; the best known action if not `explore`."""
-        ...
 
 
 class GaussianHead(nn.Module):
@@ -94,14 +89,10 @@ class ActorCritic(nn.Module):
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
         """Return `action`, its `log_prob` and the `value` of the observation."""
         features = self.encoder(observation)
-        outputs = self.actor(features)
+        outputs, value = self.actor(features), self.critic(features).squeeze(-1)
         action = self.head.sample(outputs, generator) if explore else self.head.best(outputs)
-        answer = {
-            "action": action,
-            "log_prob": self.head.log_prob(outputs, action),
-            "value": self.critic(features).squeeze(-1),
-        }
-        return TensorDict(answer, batch_size=features.shape[:-1])
+        log_prob = self.head.log_prob(outputs, action)
+        return TensorDict({"action": action, "log_prob": log_prob, "value": value}, batch_size=features.shape[:-1])
 
     def value(self, observation: TensorDict) -> Tensor:
         return self.critic(self.encoder(observation)).squeeze(-1)
@@ -109,8 +100,7 @@ class ActorCritic(nn.Module):
     def evaluate(self, observation: TensorDict, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-probability of `action`, the entropy of the policy and the value, with gradients."""
         features = self.encoder(observation)
-        outputs = self.actor(features)
-        value = self.critic(features).squeeze(-1)
+        outputs, value = self.actor(features), self.critic(features).squeeze(-1)
         return self.head.log_prob(outputs, action), self.head.entropy(outputs), value
 
 
@@ -192,59 +182,51 @@ class EpsilonGreedyQ(nn.Module):
         return TensorDict({"action": action}, batch_size=action.shape)
 
 
-def make_actor_critic(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
-) -> ActorCritic:
+def make_actor_critic(obs_space: Space, action_space: Space, config: PolicyModelConfig, seed: int) -> ActorCritic:
     """Build PPO's network, initialised as in CleanRL and SB3: orthogonal, with a nearly uniform first policy."""
     head: GaussianHead | CategoricalHead
     if isinstance(action_space, spaces.Discrete):
         head = CategoricalHead(_count(action_space))
     else:
         head = GaussianHead(_dimensions(action_space, "ppo"), config.init_std)
-    activation = config.activation or "tanh"
     with seeded_weights(seed):
-        encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        actor, critic = (
-            mlp([encoder.size, *config.hidden_sizes, outputs], activation) for outputs in (head.outputs, 1)
-        )
+        encoder = make_encoder(obs_space, config.kind, config.normalize_states)
+        actor, critic = (_make_head(encoder, outputs, config, "tanh") for outputs in (head.outputs, 1))
         network = ActorCritic(encoder, actor, critic, head)
         for module in network.modules():
             if isinstance(module, (nn.Linear, nn.Conv2d)):
-                gain = {actor[-1]: 0.01, critic[-1]: 1.0}.get(module, math.sqrt(2))
-                nn.init.orthogonal_(module.weight, gain)
-                assert module.bias is not None
-                nn.init.zeros_(module.bias)
+                init_orthogonal(module, {actor[-1]: 0.01, critic[-1]: 1.0}.get(module, 2**0.5))
     return network
 
 
 def make_squashed_actor(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
+    obs_space: Space, action_space: Space, config: PolicyModelConfig, seed: int
 ) -> SquashedGaussianActor:
     """Build SAC's actor; its `encoder` is meant to be shared with the critics (`make_critics`)."""
     actions = _dimensions(action_space, "sac")
     assert isinstance(action_space, spaces.Box)
     if not action_space.is_bounded():
         raise ConfigError(f"algorithm.name: sac needs actions with finite bounds; found {action_space}. Use ppo")
-    encoder, head = _make_encoder_and_head(observation_space, 2 * actions, config, seed)
+    with seeded_weights(seed):
+        encoder = make_encoder(obs_space, config.kind, config.normalize_states)
+        head = _make_head(encoder, 2 * actions, config, "relu")
     return SquashedGaussianActor(encoder, head, ActionRange(action_space))
 
 
-def make_q_network(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: PolicyModelConfig, seed: int
-) -> EpsilonGreedyQ:
+def make_q_network(obs_space: Space, action_space: Space, config: PolicyModelConfig, seed: int) -> EpsilonGreedyQ:
     """Build DQN's network."""
     if not isinstance(action_space, spaces.Discrete):
         raise ConfigError(f"algorithm.name: dqn needs a Discrete action space; found {action_space}. Use sac or ppo")
     actions = _count(action_space)
-    return EpsilonGreedyQ(*_make_encoder_and_head(observation_space, actions, config, seed), actions)
-
-
-def _make_encoder_and_head(
-    observation_space: spaces.Space[Any], outputs: int, config: PolicyModelConfig, seed: int
-) -> tuple[ObservationEncoder, nn.Module]:
     with seeded_weights(seed):
-        encoder = make_encoder(observation_space, config.kind, config.normalize_states)
-        return encoder, mlp([encoder.size, *config.hidden_sizes, outputs], config.activation or "relu")
+        encoder = make_encoder(obs_space, config.kind, config.normalize_states)
+        return EpsilonGreedyQ(encoder, _make_head(encoder, actions, config, "relu"), actions)
+
+
+def _make_head(
+    encoder: ObservationEncoder, outputs: int, config: PolicyModelConfig, activation: Activation
+) -> nn.Sequential:
+    return mlp([encoder.size, *config.hidden_sizes, outputs], config.activation or activation)
 
 
 def _count(space: spaces.Discrete) -> int:
@@ -253,7 +235,7 @@ def _count(space: spaces.Discrete) -> int:
     return int(space.n)
 
 
-def _dimensions(space: spaces.Space[Any], algorithm: str) -> int:
+def _dimensions(space: Space, algorithm: str) -> int:
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ConfigError(f"algorithm.name: {algorithm} needs a Box of actions [A]; found {space}")
     return space.shape[0]

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rewardlab.errors import DataError
-from rewardlab.models.resnet import Norm, ResNet
+from rewardlab.models.resnet import Norm
 
 _TORCH_SUFFIXES = {".pt", ".pth", ".bin", ".ckpt"}
 # Where training scripts put the weights inside the dictionary they save.
@@ -95,10 +95,3 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], s
     if problems:
         more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise DataError(f"{source}: weights do not fit the network: {'; '.join(problems[:3])}{more}")
-
-
-def load_encoder_weights(encoder: ResNet, path: Path) -> None:
-    """Fill `encoder` from a file with torchvision's, timm's or Hugging Face's torchvision-layout weights."""
-    weights = encoder_part(read_tensor_file(path)[0], path)
-    check_weights(encoder.state_dict(), weights, path)
-    encoder.load_state_dict(weights)

@@ -1,5 +1,6 @@
 """report.html of a classifier: what a person reads to decide whether to trust it."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -38,7 +39,6 @@ def write_report(
         path,
         "classifier_report.html",
         title=title,
-        outcome=figures.sentence(),
         cautions=figures.warnings,
         figures=figures,
         rows=figure_rows(figures),
@@ -87,15 +87,13 @@ def worst_rows(scores: FrameScores, hit: Bools, rank: Floats, count: int) -> Int
     """Select up to `count` rows with `hit`, lowest rank first, at most two of an episode."""
     rows = np.flatnonzero(hit)
     rows = rows[np.argsort(rank[rows], kind="stable")]
-    taken = np.zeros(len(scores.episode_names), dtype=np.int64)
+    taken: Counter[int] = Counter()
     chosen: list[int] = []
-    for row in rows:
-        if len(chosen) == count:
-            break
-        if taken[scores.episode[row]] < PER_EPISODE:
-            taken[scores.episode[row]] += 1
-            chosen.append(int(row))
-    return np.array(chosen, dtype=np.int64)
+    for row, episode in zip(rows.tolist(), scores.episode[rows].tolist(), strict=True):
+        if taken[episode] < PER_EPISODE:
+            taken[episode] += 1
+            chosen.append(row)
+    return np.array(chosen[:count], dtype=np.int64)
 
 
 def _tile(scores: FrameScores, row: int, probability: float, verdict: bool, images: FrameImage) -> Tile:

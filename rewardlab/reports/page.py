@@ -2,6 +2,7 @@
 
 import base64
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,14 +49,8 @@ def figure_rows(figures: TrustFigures) -> list[tuple[Meaning, str, str]]:
     return [(meaning, *shown(figures.estimates[name], meaning.unit)) for name, meaning in FIGURES.items()]
 
 
-def _unbroken(words: str) -> Markup:
-    """Keeps numbers and their per cent signs on one line."""
-    return Markup(escape(words).replace(" %", Markup("&nbsp;%")))
-
-
-def _breakable(words: str) -> Markup:
-    """Lets long paths break after a slash."""
-    return Markup(escape(words).replace("/", Markup("/<wbr>")))
+def _replaced(words: str, old: str, new: str) -> Markup:
+    return Markup(escape(words).replace(old, Markup(new)))
 
 
 def _frame_png(frame: npt.NDArray[np.uint8]) -> bytes:
@@ -68,13 +63,6 @@ def _frame_png(frame: npt.NDArray[np.uint8]) -> bytes:
 
 def _data_uri(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _inline(text: str) -> str:
@@ -91,11 +79,10 @@ _TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.filters |= {
-    "breakable": _breakable,
+    "breakable": partial(_replaced, old="/", new="/<wbr>"),  # lets long paths break after a slash
     "data_uri": _data_uri,
-    "duration": _duration,
     "frame_png": _frame_png,
     "inline": _inline,
     "share": share,
-    "unbroken": _unbroken,
+    "unbroken": partial(_replaced, old=" %", new="&nbsp;%"),  # keeps numbers and their per cent signs on one line
 }

@@ -18,6 +18,7 @@ from rewardlab.rewards.audit import Alarm
 from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_NEGATIVE, FALSE_POSITIVE
 
 Row = Mapping[str, float]
+Columns = Mapping[str, list[tuple[float, float]]]  # (environment step, value) of each column of a history
 
 TILES = 12  # in a gallery
 AT_THE_END = 10  # iterations that the last figures of a run are taken over
@@ -63,7 +64,7 @@ GALLERIES = {
 class Comparison(NamedTuple):
     """True success of two runs with the same seed and the same budget of environment steps."""
 
-    seed: int | str
+    seed: int
     learned: float  # trained on the learned reward
     true: float  # trained on the environment's own reward
 
@@ -87,9 +88,11 @@ def write_policy_report(
     directory of the audit's pictures; `figures` are the classifier's on held-out episodes; `max_fpr` the audit's limit.
     """
     limit = None if max_fpr is None else (f"limit, {share(max_fpr)}", max_fpr)
-    truth_known = _has(history, "audit/fpr")
+    columns = _columns(history)
+    truth_known = "audit/fpr" in columns
     audit = (FALSE_POSITIVES._replace(limit=limit), *AUDIT, *(() if truth_known else (DRIFT,)))
-    marks = sorted({steps for alarm in alarms if (steps := _steps_of(alarm, history)) is not None})
+    steps = {row["iteration"]: row["env_steps"] for row in reversed(history)}  # of several stages, the first
+    marks = sorted({steps[alarm.iteration] for alarm in alarms if alarm.iteration in steps})
 
     def draw(panels: Iterable[Panel]) -> dict[str, bytes]:
         """Draw the panels that have at least one curve."""
@@ -98,23 +101,24 @@ def write_policy_report(
                 panel.title, curves, shares=panel.share, limit=panel.limit, stages=stages, alarms=marks
             )
             for panel in panels
-            if (curves := _curves(panel, history))
+            if (curves := _curves(panel, columns))
         }
 
     return write_page(
         path,
         "policy_report.html",
         title=title,
-        outcome=_outcome(history),
-        cautions=[_alarm_words(alarm, history) for alarm in alarms],
-        milestones=_milestones(history),
+        last={name: points[-1][1] for name, points in columns.items()},
+        recent=_means(history[-AT_THE_END:]),
+        cautions=[_alarm_words(alarm, steps.get(alarm.iteration)) for alarm in alarms],
+        milestones=_milestones(columns),
         learning=draw(LEARNING),
-        comparison=_with_mean(comparison),
+        comparison=comparison,
         truth_known=truth_known,
         audit=draw(audit),
-        reward_models=draw(_reward_model_panels(history)),
+        reward_models=draw(_reward_model_panels(columns)),
         figures=figures,
-        audited=_has(history, "audit/claimed"),
+        audited="audit/claimed" in columns,
         at_the_end=AT_THE_END,
         rows=[] if figures is None else _figure_rows(history, figures),
         galleries=[] if disputed is None else _galleries(disputed),
@@ -123,67 +127,48 @@ def write_policy_report(
     )
 
 
-def _outcome(history: Sequence[Row]) -> str:
-    if not history:
-        return "The run ended before its first iteration."
-    words = f"After {history[-1]['env_steps']:,.0f} environment steps, "
-    evaluated = _points(history, "eval/success_at_end")
-    if evaluated:
-        return f"{words}{share(evaluated[-1][1])} of the episodes of the last evaluation end in success."
-    trained = _end(history, "env/success_at_end")
-    if trained is not None:
-        return f"{words}{share(trained)} of training episodes end in success (last {AT_THE_END} iterations)."
-    returned = _points(history, "eval/return")
-    if returned:
-        return f"{words}evaluation episodes return {returned[-1][1]:.4g} of the environment's reward."
-    earned = _end(history, "env/return")
-    if earned is None:
-        return f"{words}no episode had ended whose success is known."
-    return f"{words}an episode returns {earned:.4g} of the environment's reward; its success is not known."
+def _columns(history: Sequence[Row]) -> Columns:
+    columns: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in history:
+        for name, value in row.items():
+            columns[name].append((row["env_steps"], value))
+    return dict(columns)
 
 
-def _alarm_words(alarm: Alarm, history: Sequence[Row]) -> str:
-    steps = _steps_of(alarm, history)
+def _means(history: Sequence[Row]) -> dict[str, float]:
+    return {name: float(np.mean([value for _, value in points])) for name, points in _columns(history).items()}
+
+
+def _alarm_words(alarm: Alarm, steps: float | None) -> str:
     place = "" if steps is None else f" ({steps:,.0f} steps)"
     return f"Iteration {alarm.iteration}{place}, {alarm.kind.replace('_', ' ')}: {alarm.words}"
 
 
-def _steps_of(alarm: Alarm, history: Sequence[Row]) -> float | None:
-    return next((row["env_steps"] for row in history if row["iteration"] == alarm.iteration), None)
-
-
-def _milestones(history: Sequence[Row]) -> str:
-    kind = "evaluation" if _has(history, "eval/success_at_end") else "training"
-    points = _points(history, "eval/success_at_end" if kind == "evaluation" else "env/success_at_end")
+def _milestones(columns: Columns) -> str:
+    kind, short = ("evaluation", "eval") if "eval/success_at_end" in columns else ("training", "env")
+    points = columns.get(f"{short}/success_at_end", [])
     first = {level: next((steps for steps, value in points if value >= level), None) for level in MILESTONES}
     reached = [f"{share(level)} after {steps:,.0f} steps" for level, steps in first.items() if steps is not None]
     return f"True success in {kind} first reached {', '.join(reached)}." if reached else ""
 
 
-def _reward_model_panels(history: Sequence[Row]) -> list[Panel]:
+def _reward_model_panels(columns: Columns) -> list[Panel]:
     """List the plots of the reward models over transitions: mean reward and loss, by the name of the model."""
-    columns = sorted({name for row in history for name in row if name.startswith("reward_model/")})
+    names = sorted(name.removeprefix("reward_model/") for name in columns if name.startswith("reward_model/"))
 
     def ending(end: str) -> dict[str, str]:
-        return {c.removeprefix("reward_model/").removesuffix(end): c for c in columns if c.endswith(end)}
+        return {name.removesuffix(end): f"reward_model/{name}" for name in names if name.endswith(end)}
 
     return [Panel("Mean reward a step", ending("_mean")), Panel("Loss", ending("_loss"))]
 
 
-def _curves(panel: Panel, history: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
+def _curves(panel: Panel, columns: Columns) -> dict[str, list[tuple[float, float]]]:
     curves: dict[str, list[tuple[float, float]]] = {}
     for name, column in panel.columns.items():
-        points = _points(history, column)
+        points = columns.get(column)
         if points and points not in curves.values():  # equal where the learner sees the model's reward as it is
             curves[name] = points
     return curves
-
-
-def _with_mean(rows: Sequence[Comparison]) -> list[Comparison]:
-    if len(rows) < 2:
-        return list(rows)
-    learned, true = (float(np.mean([row[column] for row in rows])) for column in (1, 2))
-    return [*rows, Comparison("mean", learned, true)]
 
 
 def _figure_rows(history: Sequence[Row], figures: TrustFigures) -> list[tuple[Any, ...]]:
@@ -197,12 +182,9 @@ def _figure_rows(history: Sequence[Row], figures: TrustFigures) -> list[tuple[An
 
 
 def _galleries(directory: Path) -> list[Gallery]:
-    galleries = []
-    for kind, (title, words) in GALLERIES.items():
-        tiles = _newest_tiles(directory / kind)
-        if tiles:
-            galleries.append(Gallery(title, f"{words} The newest of {kind}/ first.", tiles))
-    return galleries
+    found = {kind: _newest_tiles(directory / kind) for kind in GALLERIES}
+    words = {kind: (title, f"{note} The newest of {kind}/ first.") for kind, (title, note) in GALLERIES.items()}
+    return [Gallery(*words[kind], tiles) for kind, tiles in found.items() if tiles]
 
 
 def _newest_tiles(folder: Path) -> list[Tile]:
@@ -234,23 +216,10 @@ def _timing(history: Sequence[Row]) -> dict[str, Any]:
     for name in sorted(totals, key=lambda name: (-totals.get(name.split("/")[0], 0.0), name)):
         stage, _, part = name.replace("_", " ").partition("/")
         times.append((stage, part, totals[name]))
-    steps = history[-1]["env_steps"] - _first_step(history)
+    # Environment steps before the first row: a resumed stage does not begin at 0.
+    first, second = (history[0]["env_steps"], history[1]["env_steps"]) if len(history) > 1 else (0.0, 0.0)
+    steps = history[-1]["env_steps"] - max(0.0, 2 * first - second)
     return {"times": times, "total_time": whole, "iterations": len(history), "steps_per_second": steps / whole}
-
-
-def _first_step(history: Sequence[Row]) -> float:
-    """Estimate the environment steps before the first row: a resumed stage does not begin at 0."""
-    if len(history) < 2:
-        return 0.0
-    return max(0.0, history[0]["env_steps"] - (history[1]["env_steps"] - history[0]["env_steps"]))
-
-
-def _points(history: Sequence[Row], name: str) -> list[tuple[float, float]]:
-    return [(row["env_steps"], row[name]) for row in history if name in row]
-
-
-def _has(history: Sequence[Row], name: str) -> bool:
-    return any(name in row for row in history)
 
 
 def _pooled(history: Sequence[Row], name: str) -> float | None:
@@ -263,9 +232,3 @@ def _pooled(history: Sequence[Row], name: str) -> float | None:
     if not sum(weights):
         return None
     return sum(w * row[f"audit/{name}"] for w, row in zip(weights, rows, strict=True)) / sum(weights)
-
-
-def _end(history: Sequence[Row], name: str) -> float | None:
-    """Average over the last iterations that have the metric."""
-    values: list[Any] = [row[name] for row in history[-AT_THE_END:] if name in row]
-    return float(np.mean(values)) if values else None

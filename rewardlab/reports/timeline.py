@@ -74,9 +74,8 @@ def _draw_curve(axes: Axes, probability: npt.NDArray[np.float32], label: Bools, 
     wrong = (probability > threshold) != label
     if wrong.any():
         size = 8.0 if len(time) < MANY else 4.0
-        edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
-        cross: dict[str, Any] = {"marker": "X", "markersize": size, "linestyle": "none", "color": WRONG, **edge}
-        axes.plot(time[wrong], probability[wrong], label="verdict is wrong", clip_on=False, zorder=3, **cross)
+        (marks,) = axes.plot(time[wrong], probability[wrong], "X", color=WRONG, label="verdict is wrong", clip_on=False)
+        marks.set(markersize=size, markeredgecolor="white", markeredgewidth=0.5, zorder=3)
     axes.set_xlim(-0.5, len(time) - 0.5)
     axes.set_ylim(0, 1)
     axes.set_xlabel("frame", color=INK, loc="right", labelpad=0)

@@ -10,14 +10,9 @@ from rewardlab.rewards.manager import RewardManager, compute_reward
 from rewardlab.rewards.zoo.adversarial import GAILRewardModel, GuidedCostRewardModel
 from rewardlab.rewards.zoo.experts import expert_trajectories, expert_transitions
 from rewardlab.rewards.zoo.hindsight import HERRewardModel
-from rewardlab.rewards.zoo.icm import ICMRewardModel
-from rewardlab.rewards.zoo.ngu import NGURewardModel
-from rewardlab.rewards.zoo.noise_rollouts import collect_noise_rollouts
-from rewardlab.rewards.zoo.novelty import RNDRewardModel
-from rewardlab.rewards.zoo.pdeil import PDEILRewardModel
-from rewardlab.rewards.zoo.preference import DREXRewardModel, TREXRewardModel, in_order
-from rewardlab.rewards.zoo.pwil import PWILRewardModel
-from rewardlab.rewards.zoo.red import REDRewardModel
+from rewardlab.rewards.zoo.imitation import PDEILRewardModel, PWILRewardModel, REDRewardModel
+from rewardlab.rewards.zoo.novelty import ICMRewardModel, NGURewardModel, RNDRewardModel
+from rewardlab.rewards.zoo.preference import DREXRewardModel, TREXRewardModel, collect_noise_rollouts, in_order
 
 __all__ = [
     "Alarm",

@@ -1,46 +1,82 @@
-"""What every RL algorithm offers to a training loop, and the words they share. None knows where a reward came from."""
+"""Shared by the RL algorithms: optimizers and their schedules, checks of a batch, and the state of a resumed run."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from rewardlab.config.schema import OptimConfig
+from rewardlab.config.schema import DQNConfig, OptimConfig, PPOConfig, SACConfig
 from rewardlab.errors import DataError
 from rewardlab.models.encoders import VECTORS
 from rewardlab.models.image_shift import random_shift
-from rewardlab.models.policy_networks import PolicyNetwork
+from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.types import Batch
 
+Config: TypeAlias = PPOConfig | SACConfig | DQNConfig
 Key: TypeAlias = str | tuple[str, ...]  # of a column of a batch
 
 
-class Learner(Protocol):
-    """A run resumed from `state_dict` goes on exactly as one that was never interrupted."""
+class Learner(ABC):
+    """Base of the RL algorithms. A run resumed from `state_dict` goes on exactly as one that was never interrupted."""
 
-    @property
-    def policy(self) -> PolicyNetwork: ...
+    saved: ClassVar[tuple[str, ...]]  # attributes with a `state_dict` that a resumed run needs; None is allowed
+    policy: Any  # the network that acts (`rewardlab.models.policy_networks`)
 
-    updates: int  # optimizer steps so far
+    def __init__(self, config: Config, optim: OptimConfig, *, gamma: float, seed: int) -> None:
+        self.image_shift = config.image_shift
+        self.optim = optim
+        self.gamma = gamma
+        self.updates = 0  # optimizer steps so far
+        self._schedules: list[RunSchedule] = []
+        self._generator = torch.Generator().manual_seed(seed)
 
+    @abstractmethod
     def learn(self, batch: Batch) -> dict[str, float]:
         """PPO: all epochs over a rollout [T, N]. SAC, DQN: one step on transitions [B]. Gives figures to log."""
-        ...
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
-        """How far the run is, before acting and learning: for schedules of exploration and of learning rates."""
-        ...
+        """Set schedules of exploration and of learning rates for this point of the run, before acting and learning."""
+        for schedule in self._schedules:
+            schedule.set_progress(env_steps / total_env_steps)
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name) for name in self.saved}
+        states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
+        return {**states, "updates": self.updates, "generator": self._generator.get_state()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in self.saved:
+            if getattr(self, name) is not None:
+                getattr(self, name).load_state_dict(state[name])
+        self.updates = state["updates"]
+        self._generator.set_state(state["generator"])
 
+    def _make_optimizer(self, parameters: Iterable[Tensor], eps: float = 1e-8) -> torch.optim.Optimizer:
+        # Fused: one call for all tensors; for networks as small as these a third of an update otherwise.
+        decay = self.optim.weight_decay
+        optimizer = torch.optim.AdamW(parameters, lr=self.optim.lr, weight_decay=decay, eps=eps, fused=True)
+        self._schedules.append(RunSchedule(optimizer, self.optim.schedule))
+        return optimizer
 
-def make_optimizer(parameters: Iterable[nn.Parameter], optim: OptimConfig, eps: float = 1e-8) -> torch.optim.AdamW:
-    # Fused: one call for all tensors; for networks as small as these a third of an update otherwise.
-    return torch.optim.AdamW(parameters, lr=optim.lr, weight_decay=optim.weight_decay, eps=eps, fused=True)
+    def _step(self, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        optimizer.zero_grad(set_to_none=True)
+        # Only towards these: SAC's actor loss passes through the critics and must not leave gradients there.
+        loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
+        if self.optim.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.optim.max_grad_norm)
+        optimizer.step()
+
+    def _augmented(self, observation: TensorDict) -> TensorDict:
+        """With `image_shift`, return the observation with its pictures [B, H, W, 3] shifted at random."""
+        if not self.image_shift or "images" not in observation.keys():  # noqa: SIM118 - a TensorDict's `in` is another
+            return observation
+        cameras = observation["images"].items()
+        images = {camera: random_shift(pictures, self._generator) for camera, pictures in cameras}
+        return TensorDict({**observation, "images": images}, batch_size=observation.batch_size)
 
 
 @torch.no_grad()
@@ -51,16 +87,8 @@ def move_target(target: nn.Module, source: nn.Module, tau: float) -> None:
         old.copy_(new)
 
 
-def shifted(observation: TensorDict, generator: torch.Generator) -> TensorDict:
-    """The observation with its pictures [B, H, W, 3] shifted at random; without pictures, itself."""
-    if "images" not in observation.keys():  # noqa: SIM118 - a TensorDict's `in` is something else
-        return observation
-    images = {camera: random_shift(pictures, generator) for camera, pictures in observation["images"].items()}
-    return TensorDict({**observation, "images": images}, batch_size=observation.batch_size)
-
-
 def vectors_of(*observations: str) -> tuple[Key, ...]:
-    """The keys of all numbers that policies and critics see in these observations, for `require_finite`."""
+    """Return the keys of all numbers that policies and critics see in these observations, for `require_finite`."""
     return tuple((observation, name) for observation in observations for name in VECTORS)
 
 

@@ -8,51 +8,59 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, PPOConfig
-from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.models.running_stats import CLIP, RunningMeanStd
-from rewardlab.rl.gae import gae
-from rewardlab.rl.learner import Key, make_optimizer, require_finite, shifted, vectors_of
+from rewardlab.rl.learner import Key, Learner, require_finite, vectors_of
 from rewardlab.types import Batch
 
 _ADAM_EPS = 1e-5
 _CHECKED: tuple[Key, ...] = (*vectors_of("observation"), "action", "log_prob", "value", "next_value", "reward")
 
 
-class PPO:
+@torch.no_grad()
+def gae(
+    reward_TN: Tensor,
+    value_TN: Tensor,
+    next_value_TN: Tensor,
+    terminated_TN: Tensor,
+    truncated_TN: Tensor,
+    gamma: float,
+    lam: float,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation (Schulman et al. 2016): return advantages and returns.
+
+    `next_value` is the value of the state that truly followed. Termination means that nothing follows: its `next_value`
+    is not read. Truncation means that the episode would have gone on: its `next_value` is bootstrapped from, but
+    advantages do not flow back from the next episode.
+    """
+    following_TN = torch.where(terminated_TN, 0.0, next_value_TN)
+    delta_TN = reward_TN + gamma * following_TN - value_TN
+    decay_TN = gamma * lam * (~(terminated_TN | truncated_TN)).to(delta_TN.dtype)
+    advantage_TN = torch.empty_like(delta_TN)
+    advantage_N = torch.zeros_like(delta_TN[0])
+    for t in reversed(range(len(delta_TN))):
+        advantage_N = torch.addcmul(delta_TN[t], decay_TN[t], advantage_N, out=advantage_TN[t])
+    return advantage_TN, advantage_TN + value_TN
+
+
+class PPO(Learner):
     """Learns from rollouts [T, N] with observation, action, log_prob, value, next_value, reward, terminated, truncated.
 
     `next_value` is the value of the state that truly followed: of the final observation where an episode was truncated,
     anything where it terminated. `reward` is read as it is: whoever combines rewards does so before.
     """
 
+    saved = ("network", "optimizer", "reward_scale")
+
     def __init__(
-        self,
-        network: ActorCritic,
-        config: PPOConfig,
-        optim: OptimConfig,
-        *,
-        gamma: float,
-        batch_size: int,
-        seed: int,
+        self, network: ActorCritic, config: PPOConfig, optim: OptimConfig, *, gamma: float, batch_size: int, seed: int
     ) -> None:
-        self.network = network
+        super().__init__(config, optim, gamma=gamma, seed=seed)
         self.config = config
-        self.optim = optim
-        self.gamma = gamma
+        self.network = self.policy = network
         self.batch_size = batch_size
-        self.updates = 0
-        self.optimizer = make_optimizer(network.parameters(), optim, _ADAM_EPS)
-        self.schedule = RunSchedule(self.optimizer, optim.schedule)
+        self.optimizer = self._make_optimizer(network.parameters(), _ADAM_EPS)
         self.reward_scale = RewardScale(gamma) if config.normalize_reward else None
-        self._generator = torch.Generator().manual_seed(seed)
-
-    @property
-    def policy(self) -> ActorCritic:
-        return self.network
-
-    def set_progress(self, env_steps: int, total_env_steps: int) -> None:
-        self.schedule.set_progress(env_steps / total_env_steps)
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """All epochs over one rollout. Only then do the statistics of the observations move, because the
@@ -62,28 +70,14 @@ class PPO:
         samples, figures = self._samples(batch)
         updates: list[dict[str, float]] = []
         for _ in range(self.config.update_epochs):
-            updates += self._epoch(samples)
+            order = torch.randperm(len(samples), generator=self._generator)
+            # Parts of nearly equal size: a short last one would have a noisy gradient and no deviation of advantages.
+            parts = order.tensor_split(-(-len(samples) // self.batch_size))
+            updates += [self._update(samples[part]) for part in parts]
             if self.config.target_kl is not None and updates[-1]["approx_kl"] > self.config.target_kl:
                 break
         self.network.encoder.update_statistics(batch["observation"])
         return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]} | figures
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
-            "updates": self.updates,
-            "generator": self._generator.get_state(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.reward_scale is not None:
-            self.reward_scale.load_state_dict(state["reward_scale"])
-        self.updates = state["updates"]
-        self._generator.set_state(state["generator"])
 
     def _samples(self, rollout: Batch) -> tuple[TensorDict, dict[str, float]]:
         """The rollout as one flat list with advantages and returns."""
@@ -91,30 +85,15 @@ class PPO:
         terminated_TN, truncated_TN = rollout["terminated"], rollout["truncated"]
         if self.reward_scale is not None:
             reward_TN = self.reward_scale(reward_TN, terminated_TN | truncated_TN)
-        advantage_TN, return_TN = gae(
-            reward_TN,
-            value_TN,
-            rollout["next_value"],
-            terminated_TN,
-            truncated_TN,
-            self.gamma,
-            self.config.gae_lambda,
-        )
+        values, ends = (value_TN, rollout["next_value"]), (terminated_TN, truncated_TN)
+        advantage_TN, return_TN = gae(reward_TN, *values, *ends, self.gamma, self.config.gae_lambda)
         columns = rollout.select("observation", "action", "log_prob", "value")
         columns = columns.set("advantage", advantage_TN).set("return", return_TN)
         unexplained = (return_TN - value_TN).var(unbiased=False) / return_TN.var(unbiased=False).clamp(min=1e-8)
         return columns.reshape(-1), {"explained_variance": float(1 - unexplained)}
 
-    def _epoch(self, samples: TensorDict) -> list[dict[str, float]]:
-        order = torch.randperm(len(samples), generator=self._generator)
-        # Parts of nearly equal size: a short last one would have a noisy gradient and no deviation of advantages.
-        parts = order.tensor_split(-(-len(samples) // self.batch_size))
-        return [self._update(samples[part]) for part in parts]
-
     def _update(self, sample: TensorDict) -> dict[str, float]:
-        observation = sample["observation"]
-        if self.config.image_shift:
-            observation = shifted(observation, self._generator)
+        observation = self._augmented(sample["observation"])
         log_prob, entropy, value = self.network.evaluate(observation, sample["action"])
         log_ratio = log_prob - sample["log_prob"]
         policy_loss = self._policy_loss(log_ratio.exp(), sample["advantage"])
@@ -122,11 +101,7 @@ class PPO:
         mean_entropy = entropy.mean()
         loss = policy_loss + self.config.value_coef * value_loss - self.config.entropy_coef * mean_entropy
 
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self.optim.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.optim.max_grad_norm)
-        self.optimizer.step()
+        self._step(self.optimizer, loss)
         self.updates += 1
         with torch.no_grad():
             # The estimator k3 of http://joschu.net/blog/kl-approx.html: never negative, little variance.

@@ -6,26 +6,26 @@ import math
 from typing import Any
 
 import torch
-from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, SACConfig
 from rewardlab.models.critics import EnsembleCritics
-from rewardlab.models.learning_rate import RunSchedule
 from rewardlab.models.policy_networks import SquashedGaussianActor
-from rewardlab.rl.learner import Key, make_optimizer, move_target, require_finite, shifted, vectors_of
+from rewardlab.rl.learner import Key, Learner, move_target, require_finite, vectors_of
 from rewardlab.types import Batch
 
 _CHECKED: tuple[Key, ...] = (*vectors_of("observation", "next_observation"), "action", "reward")
 
 
-class SAC:
+class SAC(Learner):
     """Learns from transitions [B] with observation, action, reward, next_observation, terminated.
 
     A time limit is not an end: only `terminated` stops bootstrapping. Actor and critics share one encoder, which the
     critics' loss trains.
     """
+
+    saved = ("actor", "critics", "target_critics", "actor_optimizer", "critic_optimizer", "alpha_optimizer")
 
     def __init__(
         self,
@@ -35,34 +35,20 @@ class SAC:
         optim: OptimConfig,
         *,
         gamma: float,
-        action_space: spaces.Box,
         seed: int,
     ) -> None:
         if actor.encoder is not critics.encoder:
-            raise ValueError("actor and critics must share one encoder: make_critics(actor.encoder, ...)")
-        self.actor = actor
+            raise ValueError("actor and critics must share one encoder: make_critics(actor, ...)")
+        super().__init__(config, optim, gamma=gamma, seed=seed)
+        self.config = config
+        self.actor = self.policy = actor
         self.critics = critics
         self.target_critics = copy.deepcopy(critics).requires_grad_(False)
-        self.config = config
-        self.optim = optim
-        self.gamma = gamma
-        self.target_entropy = -float(math.prod(action_space.shape))
+        self.target_entropy = -float(actor.action_range.middle.numel())
         self.log_alpha = torch.tensor(math.log(config.init_alpha), requires_grad=True)
-        self.actor_optimizer = make_optimizer(actor.head.parameters(), optim)
-        self.critic_optimizer = make_optimizer(critics.parameters(), optim)
-        self.alpha_optimizer = make_optimizer([self.log_alpha], optim)  # type: ignore[list-item]
-        optimizers = (self.actor_optimizer, self.critic_optimizer, self.alpha_optimizer)
-        self.schedules = [RunSchedule(optimizer, optim.schedule) for optimizer in optimizers]
-        self.updates = 0
-        self._generator = torch.Generator().manual_seed(seed)
-
-    @property
-    def policy(self) -> SquashedGaussianActor:
-        return self.actor
-
-    def set_progress(self, env_steps: int, total_env_steps: int) -> None:
-        for schedule in self.schedules:
-            schedule.set_progress(env_steps / total_env_steps)
+        self.actor_optimizer = self._make_optimizer(actor.head.parameters())
+        self.critic_optimizer = self._make_optimizer(critics.parameters())
+        self.alpha_optimizer = self._make_optimizer([self.log_alpha])
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """One step of the critics; after every `policy_delay` of them one of the actor and the temperature, and only
@@ -70,9 +56,7 @@ class SAC:
         require_finite(batch, *_CHECKED)
         observation, next_observation = batch["observation"], batch["next_observation"]
         self.critics.encoder.update_statistics(observation)
-        if self.config.image_shift:
-            observation = shifted(observation, self._generator)
-            next_observation = shifted(next_observation, self._generator)
+        observation, next_observation = self._augmented(observation), self._augmented(next_observation)
         features = self.critics.encoder(observation)
         target = self.target(batch["reward"], batch["terminated"], next_observation)
         q = self.critics(features, batch["action"])
@@ -98,29 +82,12 @@ class SAC:
         return reward + self.gamma * torch.where(terminated, 0.0, following)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "actor": self.actor.state_dict(),
-            "critics": self.critics.state_dict(),
-            "target_critics": self.target_critics.state_dict(),
-            "log_alpha": self.log_alpha.detach().clone(),
-            "actor_optimizer": self.actor_optimizer.state_dict(),
-            "critic_optimizer": self.critic_optimizer.state_dict(),
-            "alpha_optimizer": self.alpha_optimizer.state_dict(),
-            "updates": self.updates,
-            "generator": self._generator.get_state(),
-        }
+        return {**super().state_dict(), "log_alpha": self.log_alpha.detach().clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.actor.load_state_dict(state["actor"])
-        self.critics.load_state_dict(state["critics"])
-        self.target_critics.load_state_dict(state["target_critics"])
+        super().load_state_dict(state)
         with torch.no_grad():
             self.log_alpha.copy_(state["log_alpha"])
-        self.actor_optimizer.load_state_dict(state["actor_optimizer"])
-        self.critic_optimizer.load_state_dict(state["critic_optimizer"])
-        self.alpha_optimizer.load_state_dict(state["alpha_optimizer"])
-        self.updates = state["updates"]
-        self._generator.set_state(state["generator"])
 
     def _improve_actor(self, features: Tensor) -> dict[str, float]:
         action, log_prob = self.actor.sample(features, self._generator)
@@ -137,12 +104,3 @@ class SAC:
             "entropy": entropy.item(),
             "alpha": self.log_alpha.detach().exp().item(),
         }
-
-    def _step(self, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        optimizer.zero_grad(set_to_none=True)
-        # Only towards these: the actor's loss passes through the critics and must not leave gradients there.
-        loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
-        if self.optim.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self.optim.max_grad_norm)
-        optimizer.step()

@@ -23,7 +23,7 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
     if any(folder.is_dir() and any(folder.iterdir()) for folder in folders.values()):
         warnings.warn(f"data.debug_save_dir: {directory} has pictures of an earlier run; none are added", stacklevel=2)
         return 0
-    table, generator = fit.loader.table, torch.Generator().manual_seed(fit.settings.seed)
+    table, generator = fit.loader.table, torch.Generator().manual_seed(fit.cfg.seed)
     # Without normalisation, whose colours nobody can judge; the rest is the network's own preprocessing.
     prepare = dataclasses.replace(fit.network.preprocess, normalize=False)
     written: set[Path] = set()
@@ -32,7 +32,7 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
             folder.mkdir(parents=True, exist_ok=True)
         for batch in fit.loader.epoch(0):
             images = batch.images
-            if fit.settings.augment:
+            if fit.cfg.data.augment:
                 images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
             pixels = (prepare(images).permute(0, 1, 3, 4, 2) * 255).round().byte().cpu().numpy()
             for row, cameras in zip(batch.rows, pixels, strict=True):

@@ -13,38 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rewardlab.config import ExperimentConfig
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import FrameBatch
 from rewardlab.errors import DataError
 from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
 from rewardlab.models.learning_rate import WARM_UP, RunSchedule
+from rewardlab.models.precision import compute_dtype
 from rewardlab.training.augment import augment
 from rewardlab.training.loader import FrameLoader
 from rewardlab.training.processes import Processes
 
 MONITORS = {"val_loss": -1, "val_accuracy": 1}  # 1: higher is better, -1: lower is better
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """Hyperparameters of training. Each process passes `micro_batch_size` frames through the network at once."""
-
-    max_epochs: int
-    max_steps: int | None = None
-    val_check_interval: int = 1
-    patience: int | None = None
-    monitor: str = "val_loss"
-    global_batch_size: int = 64
-    micro_batch_size: int = 64
-    lr: float = 1e-4
-    weight_decay: float = 0.0
-    max_grad_norm: float | None = None
-    schedule: str = "cosine"
-    augment: bool = True
-    balanced: bool = True
-    precision: str = "fp32"
-    seed: int = 0
 
 
 @dataclass
@@ -69,40 +50,37 @@ class FitProgress:
 
 
 class Fit:
-    """Trains `network`. It writes no files: `epochs` yields after each epoch, and the caller saves."""
+    """Trains `network` as `cfg` says. It writes no files: `epochs` yields after each epoch, and the caller saves.
+
+    Each process passes `actor.micro_batch_size` frames through the network at once.
+    """
 
     def __init__(
         self,
         network: ImageClassifier,
         train: FrameTable,
-        settings: FitSettings,
+        cfg: ExperimentConfig,
         validate: Callable[[dict[str, Tensor]], dict[str, float]],
         processes: Processes | None = None,
-        progress: FitProgress | None = None,
     ) -> None:
         self.network = network
-        self.settings = settings
+        self.cfg = cfg
         self.processes = processes or Processes()
-        self.progress = progress or FitProgress()
+        self.progress = FitProgress()
         self._validate = validate
-        self.processes.shard(network, settings.precision)
+        wants_bf16 = cfg.reward.models[0].precision == "bf16"
+        self.bf16 = wants_bf16 and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+        self.processes.shard(network, self.bf16)
         trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.AdamW(trainable, lr=settings.lr, weight_decay=settings.weight_decay)
-        self.schedule = RunSchedule(self.optimizer, settings.schedule)
-        self.loader = FrameLoader(
-            train,
-            network.preprocess.image_keys,
-            global_batch_size=settings.global_batch_size,
-            balanced=settings.balanced,
-            seed=settings.seed,
-            rank=self.processes.rank,
-            world_size=self.processes.size,
-        )
+        optim = cfg.actor.optim
+        self.optimizer = torch.optim.AdamW(trainable, lr=optim.lr, weight_decay=optim.weight_decay)
+        self.schedule = RunSchedule(self.optimizer, optim.schedule)
+        self.loader = FrameLoader(train, network.preprocess.image_keys, cfg, self.processes)
 
     @property
     def total_steps(self) -> int:
-        steps = self.settings.max_epochs * len(self.loader)
-        return steps if self.settings.max_steps is None else min(steps, self.settings.max_steps)
+        steps = self.cfg.runner.max_epochs * len(self.loader)
+        return min(steps, self.cfg.runner.max_steps or steps)
 
     def epochs(self, on_step: Callable[[float], None] = lambda loss: None) -> Iterator[bool]:
         """Train until finished; yields after each epoch whether its weights are the best so far."""
@@ -117,7 +95,7 @@ class Fit:
                     break
             progress.epoch += 1
             last = self.finished
-            due = progress.epoch % self.settings.val_check_interval == 0
+            due = progress.epoch % self.cfg.runner.val_check_interval == 0
             yield self._improved() if due or last else False
 
     def weights(self) -> dict[str, Tensor]:
@@ -132,21 +110,19 @@ class Fit:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called; the number of processes may differ."""
-        self.processes.restore_weights(self.network, state["network"])
-        self.processes.restore_optimizer(self.network, self.optimizer, state["optimizer"])
-        curves = {
-            name: [(step, value) for step, value in points] for name, points in state["progress"]["curves"].items()
-        }
-        self.progress = FitProgress(**{**state["progress"], "curves": curves})
+        self.processes.restore(self.network, self.optimizer, state["network"], state["optimizer"])
+        curves = state["progress"]["curves"].items()
+        pairs = {name: [(step, value) for step, value in points] for name, points in curves}
+        self.progress = FitProgress(**{**state["progress"], "curves": pairs})
 
     @property
     def finished(self) -> bool:
-        spent = self.progress.step >= self.total_steps or self.progress.epoch >= self.settings.max_epochs
+        spent = self.progress.step >= self.total_steps or self.progress.epoch >= self.cfg.runner.max_epochs
         return spent or self.progress.stopped is not None
 
     def _step(self, batch: FrameBatch) -> float:
         """Make one optimizer step over micro-batches; returns the mean loss over all processes."""
-        seeds = np.random.SeedSequence([self.settings.seed, self.progress.step, self.processes.rank])
+        seeds = np.random.SeedSequence([self.cfg.seed, self.progress.step, self.processes.rank])
         torch.manual_seed(int(seeds.generate_state(1)[0]))  # dropout
         self.network.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -162,44 +138,45 @@ class Fit:
         mean_loss = self.processes.mean(loss_sum)
         if not math.isfinite(mean_loss):
             raise DataError(self._describe_failure(batch, mean_loss))
-        if self.settings.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.max_grad_norm)
+        if self.cfg.actor.optim.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.cfg.actor.optim.max_grad_norm)
         self.optimizer.step()
         return mean_loss
 
     def _loss(self, images: dict[str, Tensor], label: Tensor) -> Tensor:
         # Under FSDP the mixed-precision policy casts; in a single process, autocast does.
-        low = self.settings.precision == "bf16" and not self.processes.many
+        low = self.bf16 and not self.processes.many
         with torch.autocast(self.network.encoder.conv1.weight.device.type, torch.bfloat16, enabled=low):
             logits = self.network(images)
         return success_loss(logits, label)
 
     def _micro_batches(self, batch: FrameBatch) -> Iterator[tuple[dict[str, Tensor], Tensor, float, bool]]:
-        size, count = self.settings.micro_batch_size, len(batch.label)
+        actor, count = self.cfg.actor, len(batch.label)
+        size = actor.micro_batch_size or actor.global_batch_size
         generator = torch.Generator().manual_seed(torch.initial_seed())
         for start in range(0, count, size):
             part = slice(start, start + size)
             images = {camera: pictures[part] for camera, pictures in batch.images.items()}
-            if self.settings.augment:
+            if self.cfg.data.augment:
                 images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
             label = batch.label[part]
             yield images, label, len(label) / count, start + size >= count
 
     def _improved(self) -> bool:
         """Validate; returns whether the monitored metric is the best so far."""
-        progress, monitor = self.progress, self.settings.monitor
+        progress, early_stop = self.progress, self.cfg.runner.early_stop
         weights = self.weights()
         figures = self.processes.from_leader(self._validate(weights) if self.processes.leads else None)
         for name, value in figures.items():
             progress.note(name.replace("val_", "valid/", 1), value)
-        value = figures[monitor]
-        better = progress.best is None or (value - progress.best) * MONITORS[monitor] > 0
+        value = figures[early_stop.monitor]
+        better = progress.best is None or (value - progress.best) * MONITORS[early_stop.monitor] > 0
         if better:
             progress.best, progress.best_epoch, progress.stale = value, progress.epoch, 0
         else:
             progress.stale += 1
-            if self.settings.patience is not None and progress.stale >= self.settings.patience:
-                progress.stopped = f"{monitor} did not improve in {progress.stale} validations"
+            if early_stop.patience is not None and progress.stale >= early_stop.patience:
+                progress.stopped = f"{early_stop.monitor} did not improve in {progress.stale} validations"
         return better
 
     def _describe_failure(self, batch: FrameBatch, loss: float) -> str:

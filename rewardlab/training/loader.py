@@ -4,35 +4,27 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rewardlab.config import ExperimentConfig
 from rewardlab.data.frames import FrameTable, Ints
 from rewardlab.data.stored_frames import FrameBatch, StoredFrames
+from rewardlab.training.processes import Processes
 
 
 class FrameLoader:
-    """Yields training batches: reshuffled every epoch, both classes equally often if `balanced`.
+    """Yields training batches: reshuffled every epoch, both classes equally often if `data.balanced`.
 
     The order depends on the seed and the epoch alone, so that a resumed run and one on several processes see the same
-    global batches; process `rank` of `world_size` reads its share of each.
+    global batches; each process reads its share of them.
     """
 
-    def __init__(
-        self,
-        table: FrameTable,
-        cameras: Sequence[str],
-        *,
-        global_batch_size: int,
-        balanced: bool,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
+    def __init__(self, table: FrameTable, cameras: Sequence[str], cfg: ExperimentConfig, processes: Processes) -> None:
         self.table = table
         self.frames = StoredFrames(table, cameras)
-        self.global_batch_size = global_batch_size
-        self.balanced = balanced
-        self.seed = seed
-        share = global_batch_size // world_size
-        self._share = slice(rank * share, (rank + 1) * share)
+        self.global_batch_size = cfg.actor.global_batch_size
+        self.balanced = cfg.data.balanced
+        self.seed = cfg.seed
+        share = self.global_batch_size // processes.size
+        self._share = slice(processes.rank * share, (processes.rank + 1) * share)
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""

@@ -12,16 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict as full_state
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-FULL_ON_CPU = StateDictOptions(full_state_dict=True, cpu_offload=True)
+FULL_ON_CPU = full_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 @dataclass(frozen=True)
@@ -40,13 +34,11 @@ class Processes:
     def many(self) -> bool:
         return self.size > 1
 
-    def shard(self, network: nn.Module, precision: str) -> None:
+    def shard(self, network: nn.Module, bf16: bool) -> None:
         """Shard the parameters over the processes, in place."""
-        if not self.many:
-            return
-        low = torch.bfloat16 if precision == "bf16" else None
-        policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
-        fully_shard(network, mp_policy=policy)
+        if self.many:
+            low = torch.bfloat16 if bf16 else None
+            fully_shard(network, mp_policy=MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32))
 
     def mean(self, value: float) -> float:
         if not self.many:
@@ -64,23 +56,24 @@ class Processes:
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
                 buffer /= self.size
-        return get_model_state_dict(network, options=FULL_ON_CPU)  # type: ignore[return-value]
+        return full_state.get_model_state_dict(network, options=FULL_ON_CPU)  # type: ignore[return-value]
 
     def optimizer_state(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the optimizer state by parameter name, so that a run can resume on another number of processes."""
-        whole: dict[str, Any] = get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
+        whole: dict[str, Any] = full_state.get_optimizer_state_dict(network, optimizer, options=FULL_ON_CPU)
         return whole.get("state", {})  # nothing on the other processes
 
-    def restore_weights(self, network: nn.Module, weights: dict[str, Any]) -> None:
-        set_model_state_dict(network, weights, options=StateDictOptions(full_state_dict=True))
-
-    def restore_optimizer(
-        self, network: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, dict[str, Tensor]]
+    def restore(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, weights: dict[str, Any], state: dict[str, Any]
     ) -> None:
+        """Set what `weights` and the "state" of `optimizer_state` returned; the number of processes may differ."""
         names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         groups = [{**group, "params": names} for group in optimizer.state_dict()["param_groups"]]
-        whole: dict[str, Any] = {"state": state, "param_groups": groups}
-        set_optimizer_state_dict(network, optimizer, whole, options=StateDictOptions(full_state_dict=True))
+        options = full_state.StateDictOptions(full_state_dict=True)
+        full_state.set_model_state_dict(network, weights, options=options)
+        full_state.set_optimizer_state_dict(
+            network, optimizer, {"state": state, "param_groups": groups}, options=options
+        )
 
     def from_leader(self, value: Any) -> Any:
         """Return the leader's value on every process."""

@@ -5,7 +5,7 @@ import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from rich.console import Console
@@ -17,7 +17,6 @@ from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import UsedEpisodes, split_frames
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.trust import TrustFigures
-from rewardlab.models.precision import compute_dtype
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
@@ -26,15 +25,14 @@ from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
-from rewardlab.training.fit import Fit, FitSettings, validation_figures
+from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.processes import Processes
+
+OnBest: TypeAlias = Callable[[Fit], None]
 
 
 def train_reward_model(
-    cfg: ExperimentConfig,
-    processes: Processes,
-    console: Console,
-    on_best: Callable[[Fit], None] = lambda fit: None,
+    cfg: ExperimentConfig, processes: Processes, console: Console, on_best: OnBest = lambda fit: None
 ) -> Path:
     """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
 
@@ -53,7 +51,7 @@ def train_reward_model(
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
     fit, validated = _prepare(cfg, _model(cfg, train), train, validation, processes)
     try:
-        _train(cfg, fit, validated, checkpoints, quiet, out, on_best)
+        _train(fit, validated, checkpoints, quiet, out, on_best)
     finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
         if processes.leads and fit.progress.best is not None:
             _conclude(cfg, fit, validation, best, out, quiet)
@@ -95,11 +93,7 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
 
 
 def _prepare(
-    cfg: ExperimentConfig,
-    model: SuccessClassifier,
-    train: FrameTable,
-    validation: FrameTable,
-    processes: Processes,
+    cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
     validated = create_reward_model({"model_type": model.model_type, **_architecture(model)})
@@ -109,7 +103,7 @@ def _prepare(
         validated.network.load_state_dict(weights)
         return validation_figures(validation_logits(validated.logits, validation, model.image_keys), validation)
 
-    fit = Fit(model.network, train, _settings(cfg), validate, processes)
+    fit = Fit(model.network, train, cfg, validate, processes)
     if cfg.runner.resume_dir is not None:
         _resume(Path(cfg.runner.resume_dir), fit)
     if cfg.data.debug_save_dir is not None and processes.leads:
@@ -129,20 +123,14 @@ def _resume(checkpoint: Path, fit: Fit) -> None:
 
 
 def _train(
-    cfg: ExperimentConfig,
-    fit: Fit,
-    validated: SuccessClassifier,
-    checkpoints: Path,
-    console: Console,
-    out: Path,
-    on_best: Callable[[Fit], None],
+    fit: Fit, validated: SuccessClassifier, checkpoints: Path, console: Console, out: Path, on_best: OnBest
 ) -> None:
     leads, progress = fit.processes.leads, fit.progress
     with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
 
         def log_step(loss: float) -> None:
             best = "-" if progress.best is None else f"{progress.best:.4f}"
-            frames = f"{log.speed * fit.settings.global_batch_size:,.0f}"
+            frames = f"{log.speed * fit.loader.global_batch_size:,.0f}"
             log.plot(progress.step, {"train/loss": loss})
             log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
 
@@ -152,7 +140,7 @@ def _train(
                 validated.save(checkpoints / "best_model")
             if better:
                 on_best(fit)
-            if progress.epoch % cfg.runner.save_interval == 0 or fit.finished:
+            if progress.epoch % fit.cfg.runner.save_interval == 0 or fit.finished:
                 state = fit.state_dict()
                 if leads:
                     save_state(checkpoints / "last", state, validated.describe())
@@ -164,28 +152,6 @@ def _architecture(model: SuccessClassifier) -> dict[str, Any]:
     if "pretrained_encoder_path" in settings:
         settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
     return settings
-
-
-def _settings(cfg: ExperimentConfig) -> FitSettings:
-    actor, runner = cfg.actor, cfg.runner
-    low = cfg.reward.models[0].precision == "bf16" and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
-    return FitSettings(
-        max_epochs=runner.max_epochs,
-        max_steps=runner.max_steps,
-        val_check_interval=runner.val_check_interval,
-        patience=runner.early_stop.patience,
-        monitor=runner.early_stop.monitor,
-        global_batch_size=actor.global_batch_size,
-        micro_batch_size=actor.micro_batch_size or actor.global_batch_size,
-        lr=actor.optim.lr,
-        weight_decay=actor.optim.weight_decay,
-        max_grad_norm=actor.optim.max_grad_norm,
-        schedule=actor.optim.schedule,
-        augment=cfg.data.augment,
-        balanced=cfg.data.balanced,
-        precision="bf16" if low else "fp32",
-        seed=cfg.seed,
-    )
 
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:

@@ -139,7 +139,7 @@ def test_a_policy_sees_the_goal_beside_the_state_and_not_what_is_achieved(name: 
 
 def test_an_ensemble_is_its_members_side_by_side() -> None:
     actor = make_squashed_actor(STATE, BOX, SMALL, 0)
-    critics = make_critics(actor.encoder, BOX, SMALL, SACConfig(num_critics=3, critic_layer_norm=True), seed=1)
+    critics = make_critics(actor, SMALL, SACConfig(num_critics=3, critic_layer_norm=True), seed=1)
     features, action = torch.randn(7, 3), torch.rand(7, 2)
     together = critics(features, action)
     first, norm, _, last = critics.layers

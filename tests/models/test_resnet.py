@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.resnet import ResNet, map_size
-from rewardlab.models.weights import encoder_part, load_encoder_weights, norm_of, read_tensor_file
+from rewardlab.models.weights import check_weights, encoder_part, norm_of, read_tensor_file
 
 
 def norm_entries(name: str, channels: int) -> dict[str, tuple[int, ...]]:
@@ -76,6 +76,12 @@ def weights() -> dict[str, Tensor]:
     network = ResNet("resnet10", width=4).train()
     network(torch.randn(4, 3, 32, 32))
     return {**network.state_dict(), "fc.weight": torch.zeros(1000, 32), "fc.bias": torch.zeros(1000)}
+
+
+def load_encoder_weights(encoder: ResNet, path: Path) -> None:
+    found = encoder_part(read_tensor_file(path)[0], path)
+    check_weights(encoder.state_dict(), found, path)
+    encoder.load_state_dict(found)
 
 
 @pytest.mark.parametrize("wrap", ["plain", "module.", "encoder.", "state_dict", "model_state_dict", "safetensors"])

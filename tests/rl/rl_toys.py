@@ -36,8 +36,8 @@ def make_ppo(seed: int = 0, space: Any = STATE, action_space: Any = BOX, **confi
 def make_sac(seed: int = 0, space: Any = STATE, **config: Any) -> SAC:
     settings = SACConfig(**config)
     actor = make_squashed_actor(space, BOX, model(space), seed)
-    critics = make_critics(actor.encoder, BOX, model(space), settings, seed + 1)
-    return SAC(actor, critics, settings, OPTIM, gamma=0.9, action_space=BOX, seed=seed)
+    critics = make_critics(actor, model(space), settings, seed + 1)
+    return SAC(actor, critics, settings, OPTIM, gamma=0.9, seed=seed)
 
 
 def make_dqn(seed: int = 0, space: Any = STATE, **config: Any) -> DQN:

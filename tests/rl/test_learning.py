@@ -58,9 +58,9 @@ def test_sac_parks_the_car() -> None:
     model = PolicyModelConfig(hidden_sizes=(32, 32))
     actor = make_squashed_actor(space, actions, model, seed=0)
     config = SACConfig(init_alpha=0.1)
-    critics = make_critics(actor.encoder, actions, model, config, seed=1)
+    critics = make_critics(actor, model, config, seed=1)
     optim = OptimConfig(lr=3e-3, schedule="constant")
-    learner = SAC(actor, critics, config, optim, gamma=0.9, action_space=actions, seed=0)
+    learner = SAC(actor, critics, config, optim, gamma=0.9, seed=0)
     stepper = Stepper(env, seed=0)
     train_off_policy(
         learner, stepper, env_steps=3000, batch_size=64, learning_starts=200, utd_ratio=0.25, replay=ReplayBuffer(5000)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rewardlab.config import config_from_mapping
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.training.debug_frames import save_training_frames
-from rewardlab.training.fit import Fit, FitSettings
+from rewardlab.training.fit import Fit
 
 CAMERAS = ("base_camera", "wrist_camera")
 
@@ -22,8 +23,8 @@ def make_fit(tmp_path: Path, write_toy_episodes: Callable[..., Path]) -> Callabl
 
     def make(*, size: int = 32, augment: bool = True, cameras: tuple[str, ...] = CAMERAS[:1]) -> Fit:
         model = ResNetRewardModel(arch="resnet10", width=8, image_size=(3, size, size), image_keys=cameras)
-        settings = FitSettings(max_epochs=1, augment=augment, global_batch_size=16)
-        return Fit(model.network, table, settings, lambda weights: {})
+        mapping = {"actor": {"global_batch_size": 16}, "data": {"augment": augment}}
+        return Fit(model.network, table, config_from_mapping(mapping, check_files=False), lambda weights: {})
 
     return make
 

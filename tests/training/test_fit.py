@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rewardlab.config import config_from_mapping
 from rewardlab.data import Episode, EpisodeWriter, read_episodes
 from rewardlab.data.frames import FrameTable, tabulate
 from rewardlab.data.stored_frames import batches_in_order, validation_logits
@@ -18,8 +19,9 @@ from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.augment import augment
-from rewardlab.training.fit import Fit, FitSettings, validation_figures
+from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.loader import FrameLoader
+from rewardlab.training.processes import Processes
 
 SIDE = 32
 
@@ -38,20 +40,26 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> FrameTable:
     return tabulate(read_episodes(directory))
 
 
-def make_fit(table: FrameTable, **settings: object) -> tuple[ResNetRewardModel, Fit]:
+def make_fit(table: FrameTable, *overrides: str) -> tuple[ResNetRewardModel, Fit]:
     torch.manual_seed(0)
     model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, SIDE, SIDE), width=4, dropout=0.3)
-    chosen = {"max_epochs": 4, "global_batch_size": 16, "micro_batch_size": 8, "lr": 3e-3, **settings}
+    chosen = ["runner.max_epochs=4", "actor.global_batch_size=16", "actor.micro_batch_size=8", "actor.optim.lr=3e-3"]
+    cfg = config_from_mapping({}, [*chosen, *overrides], check_files=False)
 
     def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
         model.network.load_state_dict(weights)
         return validation_figures(validation_logits(model.logits, table, model.image_keys), table)
 
-    return model, Fit(model.network, table, FitSettings(**chosen), validate)  # type: ignore[arg-type]
+    return model, Fit(model.network, table, cfg, validate)
+
+
+def make_loader(table: FrameTable, rank: int = 0, size: int = 1, *, balanced: bool = True) -> FrameLoader:
+    mapping = {"actor": {"global_batch_size": 20}, "data": {"balanced": balanced}, "seed": 0}
+    return FrameLoader(table, ["base_camera"], config_from_mapping(mapping, check_files=False), Processes(rank, size))
 
 
 def test_it_learns_and_says_which_epoch_was_best(table: FrameTable) -> None:
-    _, fit = make_fit(table, max_epochs=12)
+    _, fit = make_fit(table, "runner.max_epochs=12")
     better = list(fit.epochs())
     losses = [value for _, value in fit.progress.curves["train/loss"]]
     assert np.mean(losses[-4:]) < 0.5 * np.mean(losses[:4])
@@ -61,7 +69,7 @@ def test_it_learns_and_says_which_epoch_was_best(table: FrameTable) -> None:
 
 
 def test_every_epoch_has_another_order_and_balanced_classes(table: FrameTable) -> None:
-    loader = FrameLoader(table, ["base_camera"], global_batch_size=20, balanced=True, seed=0)
+    loader = make_loader(table)
     epochs = [np.concatenate([batch.rows for batch in loader.epoch(n)]) for n in (0, 1, 0)]
     assert np.array_equal(epochs[0], epochs[2])
     assert not np.array_equal(epochs[0], epochs[1])
@@ -71,9 +79,7 @@ def test_every_epoch_has_another_order_and_balanced_classes(table: FrameTable) -
 
 def test_two_processes_share_each_global_batch(table: FrameTable) -> None:
     def rows(rank: int, size: int) -> list[list[int]]:
-        loader = FrameLoader(
-            table, ["base_camera"], global_batch_size=20, balanced=False, seed=0, rank=rank, world_size=size
-        )
+        loader = make_loader(table, rank, size, balanced=False)
         return [batch.rows.tolist() for batch in loader.epoch(0)]
 
     assert rows(0, 1) == [one + other for one, other in zip(rows(0, 2), rows(1, 2), strict=True)]
@@ -145,7 +151,7 @@ def test_a_run_saved_by_version_0_1_0_resumes_to_the_same_weights(table: FrameTa
 
 def test_reading_batches_leaves_the_global_random_state_alone(table: FrameTable) -> None:
     before = torch.get_rng_state()
-    list(FrameLoader(table, ["base_camera"], global_batch_size=20, balanced=True, seed=0).epoch(0))
+    list(make_loader(table).epoch(0))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -160,7 +166,7 @@ def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
 
 def test_micro_batches_give_the_gradient_of_the_whole_batch(table: FrameTable) -> None:
     def weights(micro: int) -> dict[str, torch.Tensor]:
-        _, fit = make_fit(table, micro_batch_size=micro, augment=False, max_steps=1)
+        _, fit = make_fit(table, f"actor.micro_batch_size={micro}", "data.augment=false", "runner.max_steps=1")
         for module in fit.network.modules():  # batch norm and dropout depend on what goes through together
             if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.Dropout)):
                 module.train = lambda mode=True, module=module: module  # type: ignore[method-assign]
@@ -173,7 +179,7 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(table: FrameTable) -
 
 
 def test_training_stops_when_the_monitored_figure_does(table: FrameTable) -> None:
-    _, fit = make_fit(table, max_epochs=50, patience=2, lr=1e-12)
+    _, fit = make_fit(table, "runner.max_epochs=50", "runner.early_stop.patience=2", "actor.optim.lr=1e-12")
     list(fit.epochs())
     assert fit.progress.epoch < 50
     assert fit.progress.stopped == "val_loss did not improve in 2 validations"
@@ -191,19 +197,21 @@ def test_a_loss_that_is_no_number_names_its_batch_and_leaves_the_weights(table: 
 
 TWO_PROCESSES = """
 import json, sys, torch
+from rewardlab.config import config_from_mapping
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
 from rewardlab.rewards import ResNetRewardModel
-from rewardlab.training.fit import Fit, FitSettings
+from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 
 with joined() as processes:
     torch.manual_seed(0)
     table = tabulate(read_episodes(sys.argv[1]))
     model = ResNetRewardModel("resnet10", hidden_dim=8, image_size=(3, 32, 32), width=4, dropout=0.0)
-    batches = dict(global_batch_size=16, micro_batch_size=8)
-    settings = FitSettings(max_epochs=99, max_steps=20, **batches, lr=1e-3, augment=False)
-    fit = Fit(model.network, table, settings, lambda weights: {"val_loss": float(len(weights))}, processes)
+    actor = dict(global_batch_size=16, micro_batch_size=8, optim=dict(lr=1e-3))
+    runner = dict(max_epochs=99, max_steps=20)
+    cfg = config_from_mapping(dict(runner=runner, actor=actor, data=dict(augment=False)), check_files=False)
+    fit = Fit(model.network, table, cfg, lambda weights: {"val_loss": float(len(weights))}, processes)
     list(fit.epochs())
     if processes.leads:
         print(json.dumps([value for _, value in fit.progress.curves["train/loss"]]))

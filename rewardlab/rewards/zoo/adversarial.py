@@ -4,21 +4,19 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.encoders import ObservationNetwork, ObservationNorm
-from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import ExpertRewardModel, random_batches
 from rewardlab.rewards.zoo.transitions import Columns, Rows, observation_of
 
-_FORMS = ("centered", "logit", "neg_log")
 _LARGEST = 10.0  # a discriminator that is certain must not drown everything else
 _JUDGED_ROWS = 4096
 _REFERENCES = 8  # continuous actions that an action is compared with
@@ -45,13 +43,6 @@ class StateActionNetwork(nn.Module):
             return _taken(self.network(observation), columns)
         return self.network(observation, columns["action"]).squeeze(1)
 
-    @abstractmethod
-    def learn(self, expert: Columns, policy: Columns) -> Tensor: ...
-
-    @abstractmethod
-    def refer_to(self, policy: Columns, values: Tensor) -> None:
-        """Take what rewards are relative to from rows of the policy and the network's answers for them."""
-
 
 def _taken(values: Tensor, columns: Columns) -> Tensor:
     """Of the values [B, actions], those of the actions that were taken."""
@@ -62,12 +53,16 @@ def _taken(values: Tensor, columns: Columns) -> Tensor:
 class AdversarialRewardModel(ExpertRewardModel):
     """Base of the models whose every update sees a batch of the expert and one of the policy."""
 
-    hidden_size_list: Sequence[int] = (64, 64)
+    hidden_size_list: LayerSizes = (64, 64)
     obs_norm: bool = True  # standardise vectors by the expert's mean and deviation
 
     @property
     @abstractmethod
-    def network(self) -> StateActionNetwork: ...
+    def network(self) -> Any:
+        """A StateActionNetwork with `learn(expert, policy)`, a loss, and `refer_to(policy, values)`.
+
+        The latter takes what rewards are relative to from rows of the policy and the network's answers for them.
+        """
 
     def _learn_expert(self, rows: Rows) -> None:
         self.network.norm.update(observation_of(rows.columns, "observation"))
@@ -90,15 +85,9 @@ class AdversarialRewardModel(ExpertRewardModel):
     def _judged(self, columns: Columns) -> tuple[Columns, Tensor]:
         """Random rows, and the network's answers for them."""
         (chosen,) = random_batches(columns, 1, _JUDGED_ROWS, self._generator)
-        rows = Rows(self._on_device(chosen), (len(chosen["action"]),))
+        rows = Rows(chosen, (len(chosen["action"]),)).to(self.device)
         values = torch.cat([self.network(chunk.columns) for chunk in self._chunks(rows)])
         return rows.columns, values.clamp(-_LARGEST, _LARGEST)
-
-    def _check_ready(self) -> None:
-        if not self.updates:
-            raise DataError(
-                f"reward model '{self.model_type}' has not been trained: call load_expert_data, collect_data, train"
-            )
 
 
 class Discriminator(StateActionNetwork):
@@ -169,13 +158,6 @@ class GAILRewardModel(AdversarialRewardModel):
     airl_shaping: bool = False
     discount: float = 0.99  # of airl_shaping
 
-    optional: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        if self.reward_form not in _FORMS:
-            raise ConfigError(unknown_name("reward_form", str(self.reward_form), _FORMS))
-        super().__post_init__()
-
     def _build(self, task: Task) -> None:
         shaping = self.discount if self.airl_shaping else None
         self.discriminator = Discriminator(task, self.hidden_size_list, self.obs_norm, shaping)
@@ -184,10 +166,12 @@ class GAILRewardModel(AdversarialRewardModel):
     def network(self) -> Discriminator:
         return self.discriminator
 
-    def _columns_needed(self) -> tuple[str, ...]:
-        return (*self.needed, "next_observation") if self.airl_shaping else self.needed
+    @property
+    def needed(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("observation", "action", "next_observation") if self.airl_shaping else ("observation", "action")
 
-    def _columns_used(self) -> tuple[str, ...]:
+    @property
+    def optional(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("terminated",) if self.airl_shaping else ()
 
     def _score(self, rows: Rows) -> Tensor:

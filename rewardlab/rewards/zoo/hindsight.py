@@ -6,15 +6,16 @@ from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium import Space
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig
-from rewardlab.data.episode_replay import STRATEGIES, EpisodeReplay, Strategy
+from rewardlab.data.episode_replay import EpisodeReplay, Strategy
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import ACHIEVED_GOAL, DESIRED_GOAL
 from rewardlab.observations import read_parts, space_shapes
-from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
+from rewardlab.rewards.zoo.settings import check_settings
 from rewardlab.rewards.zoo.transitions import find, leading_shape
 from rewardlab.types import Batch
 
@@ -44,21 +45,14 @@ class HERRewardModel(BaseRewardModel):
     hindsight: ClassVar[bool] = True
 
     her_strategy: Strategy = "future"
-    her_replay_k: int = 4  # transitions with a goal that was reached, for one with its own
-    distance_threshold: float = 0.05  # Euclidean, within which a goal is reached
+    her_replay_k: PositiveInt = 4  # transitions with a goal that was reached, for one with its own
+    distance_threshold: NonNegativeFloat = 0.05  # Euclidean, within which a goal is reached
     goal_ends_episode: bool = True
     goal_reward: GoalReward | None = None  # (achieved, desired) -> reward; null = 0 or -1. Not saved in checkpoints
     clear_buffer_per_iters: int = 1
 
     def __post_init__(self) -> None:
-        if self.her_strategy not in STRATEGIES:
-            raise ConfigError(unknown_name("her_strategy", str(self.her_strategy), STRATEGIES))
-        if type(self.her_replay_k) is not int or self.her_replay_k < 1:
-            raise ConfigError(f"her_replay_k: found {self.her_replay_k!r}, expected a positive whole number")
-        if not self.distance_threshold >= 0:
-            raise ConfigError(f"distance_threshold: found {self.distance_threshold!r}, expected at least 0")
-        if type(self.goal_ends_episode) is not bool:
-            raise ConfigError(f"goal_ends_episode: found {self.goal_ends_episode!r}, expected true or false")
+        check_settings(self)
 
     def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
         if not space_shapes(observation_space).keys() >= {ACHIEVED_GOAL, DESIRED_GOAL}:
@@ -127,9 +121,8 @@ class HERRewardModel(BaseRewardModel):
         """Nothing: nothing was kept."""
 
     def settings(self) -> dict[str, Any]:
-        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del named["goal_reward"]
-        return named
+        names = [field.name for field in dataclasses.fields(self) if field.name != "goal_reward"]
+        return {name: getattr(self, name) for name in names}
 
 
 def _goal(data: Any, which: str, key: str) -> Tensor:

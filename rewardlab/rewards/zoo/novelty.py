@@ -1,21 +1,30 @@
-"""Rewards for what is new: their common scale, and Random Network Distillation."""
+"""Rewards for what is new: their common scale, Random Network Distillation, curiosity, and Never Give Up."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.errors import ConfigError
-from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, Parts
+from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, mlp
 from rewardlab.models.running_stats import RunningMeanStd
-from rewardlab.registry import unknown_name
-from rewardlab.rewards.base import register_reward_model, with_rewards
+from rewardlab.rewards.base import LooksAt, register_reward_model, with_rewards
+from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
 from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
-from rewardlab.rewards.zoo.transitions import Rows, find, observation_of
+from rewardlab.rewards.zoo.transitions import Columns, Rows, find, observation_of
+
+# NGU: the constants of the paper's table 6.
+_CLUSTER_DISTANCE = 0.008
+_MAXIMUM_SIMILARITY = 8.0
+_PSEUDO_COUNT = 0.001  # c
+_KERNEL_EPSILON = 1e-3
+_STEPS_TOGETHER = 1024
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -32,11 +41,9 @@ class IntrinsicRewardModel(TransitionRewardModel):
     # with combine_mode replace; otherwise it comes in by combine_mode, and both mean weight * i.
     intrinsic_reward_type: Literal["add", "assign"] = "add"
     intrinsic_reward_norm: bool = True  # divide by the running root mean square
-    hidden_size_list: Sequence[int] = (64, 64, 128)
+    hidden_size_list: LayerSizes = (64, 64, 128)
 
     def __post_init__(self) -> None:
-        if self.intrinsic_reward_type not in ("add", "assign"):
-            raise ConfigError(unknown_name("intrinsic_reward_type", str(self.intrinsic_reward_type), ["add", "assign"]))
         self.reward_statistics = RunningMeanStd()
         super().__post_init__()
 
@@ -70,23 +77,33 @@ class IntrinsicRewardModel(TransitionRewardModel):
         return with_rewards(data, reward.float())
 
 
-class RNDNetwork(nn.Module):
-    """How badly a trained network predicts a fixed random one."""
+class DistillationNetwork(nn.Module):
+    """How badly a trained network predicts a fixed random one from the observation `which`, and the action if asked."""
 
-    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+    def __init__(
+        self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, which: str, *, with_action: bool = False
+    ) -> None:
         super().__init__()
-        self.norm = ObservationNorm(task.observation, vectors=obs_norm, pixels=obs_norm)
-        self.target = ObservationNetwork(task.observation, hidden_size_list).requires_grad_(False)
-        self.predictor = ObservationNetwork(task.observation, hidden_size_list)
+        self.task, self.which, self.with_action = task, which, with_action
+        self.norm = ObservationNorm(task.observation, vectors=obs_norm, pixels=obs_norm and not with_action)
+        extra = task.action_width if with_action else 0
+        self.target, self.predictor = (
+            ObservationNetwork(task.observation, hidden_size_list, extra=extra) for _ in range(2)
+        )
+        self.target.requires_grad_(False)
 
-    def forward(self, observation: Parts) -> Tensor:
-        inputs = self.norm(observation)
+    def update_norm(self, columns: Columns) -> None:
+        self.norm.update(observation_of(columns, self.which))
+
+    def forward(self, columns: Columns) -> Tensor:
+        observation = self.norm(observation_of(columns, self.which))
+        action = self.task.action_vectors(columns["action"]) if self.with_action else None
         with torch.no_grad():
-            target = self.target(inputs)
-        return (self.predictor(inputs) - target).square().mean(1)
+            target = self.target(observation, action)
+        return (self.predictor(observation, action) - target).square().mean(1)
 
-    def learn(self, observation: Parts) -> Tensor:
-        return self(observation).mean()
+    def learn(self, columns: Columns) -> Tensor:
+        return self(columns).mean()
 
 
 @register_reward_model("rnd")
@@ -106,15 +123,187 @@ class RNDRewardModel(IntrinsicRewardModel):
     needed: ClassVar[tuple[str, ...]] = ("arrival",)
 
     def _build(self, task: Task) -> None:
-        self.network = RNDNetwork(task, self.hidden_size_list, self.obs_norm)
+        self.network = DistillationNetwork(task, self.hidden_size_list, self.obs_norm, "arrival")
 
     def _learn_statistics(self, rows: Rows) -> None:
-        self.network.norm.update(observation_of(rows.columns, "arrival"))
+        self.network.update_norm(rows.columns)
         super()._learn_statistics(rows)
 
-    def _losses(self) -> Iterator[Tensor]:
-        for batch in self._batches(self._collected()):
-            yield self.network.learn(observation_of(batch, "arrival"))
+
+class InverseDynamics(nn.Module):
+    """Features of observations from which the action between two of them can be told: what the agent controls."""
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+        super().__init__()
+        self.task = task
+        self.norm = ObservationNorm(task.observation, vectors=obs_norm)
+        self.features = ObservationNetwork(task.observation, hidden_size_list)
+        self.size = hidden_size_list[-1]
+        self.inverse = mlp([2 * self.size, self.size, task.action_width], orthogonal=True)
+
+    def forward(self, columns: Columns, which: str) -> Tensor:
+        """The features of "observation" or "next_observation"."""
+        return self.features(self.norm(observation_of(columns, which)))
+
+    def update_norm(self, columns: Columns) -> None:
+        self.norm.update(observation_of(columns, "observation"))
+
+    def predicted_action(self, before: Tensor, after: Tensor) -> Tensor:
+        """Logits of the discrete actions, or the numbers of a continuous one."""
+        return self.inverse(torch.cat([before, after], dim=1))
+
+    def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
+        predicted = self.predicted_action(before, after)
+        if self.task.discrete:
+            return functional.cross_entropy(predicted, action)
+        return functional.mse_loss(predicted, action)
+
+    def learn(self, columns: Columns) -> Tensor:
+        return self.loss(self(columns, "observation"), self(columns, "next_observation"), columns["action"])
+
+
+class ICMNetwork(nn.Module):
+    """Inverse dynamics, and a forward model that predicts the next features."""
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool, forward_loss_weight: float) -> None:
+        super().__init__()
+        self.task = task
+        self.dynamics = InverseDynamics(task, hidden_size_list, obs_norm)
+        size = self.dynamics.size
+        self.predictor = mlp([size + task.action_width, size, size], orthogonal=True)
+        self.forward_loss_weight = forward_loss_weight
+
+    def forward(self, columns: Columns) -> Tensor:
+        before, after = (self.dynamics(columns, which) for which in ("observation", "next_observation"))
+        return self._error(before, after, columns["action"])
+
+    def _error(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
+        predicted = self.predictor(torch.cat([before, self.task.action_vectors(action)], dim=1))
+        return 0.5 * (predicted - after).square().sum(1)
+
+    def learn(self, columns: Columns) -> Tensor:
+        before, after = (self.dynamics(columns, which) for which in ("observation", "next_observation"))
+        forward = self._error(before, after, columns["action"]).mean()
+        inverse = self.dynamics.loss(before, after, columns["action"])
+        return (1 - self.forward_loss_weight) * inverse + self.forward_loss_weight * forward
+
+
+@register_reward_model("icm")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class ICMRewardModel(IntrinsicRewardModel):
+    """Curiosity (Pathak et al. 2017), for discrete and continuous actions.
+
+        i(s, a, s') = 1/2 || predictor(phi(s), a) - phi(s') ||^2
+        loss        = (1 - beta) * L_inverse(a | phi(s), phi(s')) + beta * L_forward
+
+    Use it instead of RND where much changes that the agent has no part in: phi keeps what depends on the action.
+    L_inverse is the cross entropy of discrete actions or the squared error of continuous ones. The policy's own loss is
+    not part of it. Deviation: the scale, see IntrinsicRewardModel.
+    """
+
+    obs_norm: bool = True  # standardise vectors by running statistics
+    forward_loss_weight: Annotated[float, Field(ge=0, le=1)] = 0.2  # beta
+
+    needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
+
+    def _build(self, task: Task) -> None:
+        self.network = ICMNetwork(task, self.hidden_size_list, self.obs_norm, self.forward_loss_weight)
+
+    def _learn_statistics(self, rows: Rows) -> None:
+        self.network.dynamics.update_norm(rows.columns)
+        super()._learn_statistics(rows)
+
+
+class NGUNetwork(nn.Module):
+    """The embedding that episodes are remembered in, and RND for what is new over the whole training."""
+
+    def __init__(self, task: Task, hidden_size_list: Sequence[int], obs_norm: bool) -> None:
+        super().__init__()
+        self.embedding = InverseDynamics(task, hidden_size_list, obs_norm)
+        self.rnd = DistillationNetwork(task, hidden_size_list, obs_norm, "next_observation")
+
+    def forward(self, columns: Columns) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings before and after the action, and the error of RND after it."""
+        before, after = (self.embedding(columns, which) for which in ("observation", "next_observation"))
+        return before, after, self.rnd(columns)
+
+    def learn(self, columns: Columns) -> Tensor:
+        return self.embedding.learn(columns) + self.rnd.learn(columns)
+
+
+@register_reward_model("ngu")
+@dataclasses.dataclass(kw_only=True, eq=False)
+class NGURewardModel(IntrinsicRewardModel):
+    """Never Give Up (Badia et al. 2020): an episodic memory whose reward is raised by RND.
+
+        K(x, y)    = eps / (max(|x - y|^2 / d_m^2 - xi, 0) + eps)     d_m^2: running mean over the k nearest
+        r_episodic = 1 / (sqrt(sum of K over the k nearest in memory) + c), or 0 if that root exceeds s_max
+        i          = r_episodic * clip(1 + (e - mean(e)) / std(e), 1, L)     e: the error of RND
+
+    Use it where an episode should visit many states again and again over the whole training. Rewards belong to
+    episodes: give `estimate` rows in time order with their ends (see `transitions.py`). An off-policy
+    learner estimates what it collects and stores the reward; shuffled rows have no episode. The memory begins with the
+    first observation of each episode in the batch. Deviations: statistics change in `collect_data` only; one beta and
+    discount instead of the paper's family of policies. (DI-engine splits this into two models.)
+    """
+
+    obs_norm: bool = True  # standardise observations by running statistics
+    nearest_neighbors: PositiveInt = 10  # k
+    max_life_long_factor: Annotated[float, Field(ge=1)] = 5.0  # L
+
+    needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
+    optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
+    looks_at: ClassVar[LooksAt] = "episodes"
+
+    def _build(self, task: Task) -> None:
+        self.network = NGUNetwork(task, self.hidden_size_list, self.obs_norm)
+        self.distance_statistics = RunningMeanStd()
+        self.error_statistics = RunningMeanStd()
+
+    def _learn_statistics(self, rows: Rows) -> None:
+        self.network.embedding.update_norm(rows.columns)
+        self.network.rnd.update_norm(rows.columns)
+        with torch.no_grad():
+            before, after, error = self._embedded(rows)
+            for episode in rows.episodes():
+                distances = self._nearest(before[episode[:1]], after[episode])
+                self.distance_statistics.update(distances[distances.isfinite()])
+            self.error_statistics.update(error)
+        super()._learn_statistics(rows)
+
+    def _embedded(self, rows: Rows) -> tuple[Tensor, ...]:
+        parts = [self.network(chunk.columns) for chunk in self._chunks(rows)]
+        return tuple(torch.cat(part) for part in zip(*parts, strict=True))
+
+    def _nearest(self, first: Tensor, after: Tensor) -> Tensor:
+        """Squared distances of each embedding to its k nearest earlier ones; infinite where there are fewer."""
+        memory = torch.cat([first, after[:-1]])
+        count = min(self.nearest_neighbors, len(memory))
+        step = torch.arange(len(memory), device=memory.device)
+        nearest = []
+        # Some steps at a time: all pairs of a long episode would not fit in memory.
+        for now in torch.split(step, _STEPS_TOGETHER):
+            # Not by matrix products: those round away small distances, which count most here.
+            distance = torch.cdist(after[now], memory, compute_mode="donot_use_mm_for_euclid_dist")
+            squared = distance.square().masked_fill(step > now[:, None], torch.inf)
+            nearest.append(squared.topk(count, dim=1, largest=False).values)
+        return torch.cat(nearest)
+
+    def episodic(self, first: Tensor, after: Tensor) -> Tensor:
+        """r_episodic along one episode, from the embeddings of its first observation and of what followed."""
+        scale = self.distance_statistics.mean.float().clamp(min=1e-8) if self.distance_statistics.count > 0 else 1.0
+        distances = (self._nearest(first, after) / scale - _CLUSTER_DISTANCE).clamp(min=0)
+        similarity = (_KERNEL_EPSILON / (distances + _KERNEL_EPSILON)).sum(1).sqrt() + _PSEUDO_COUNT
+        return torch.where(similarity > _MAXIMUM_SIMILARITY, 0.0, 1 / similarity)
 
     def _score(self, rows: Rows) -> Tensor:
-        return self.network(observation_of(rows.columns, "arrival"))
+        if not len(rows):
+            return torch.zeros(0)
+        before, after, error = self._embedded(rows)
+        reward = torch.empty_like(error)
+        for episode in rows.episodes():
+            reward[episode] = self.episodic(before[episode[:1]], after[episode])
+        if self.error_statistics.count > 0:
+            surprise = 1 + (error - self.error_statistics.mean.float()) / self.error_statistics.std
+            reward = reward * surprise.clamp(1, self.max_life_long_factor)
+        return reward

@@ -1,7 +1,8 @@
 """What the reward models over transitions share: their task, their data, the loop of `train`, their state.
 
 A model of this kind is a dataclass: its fields are the keys of its config and the arguments of its constructor.
-It gives `_build`, which makes its networks for a task, `_losses`, which yields what is minimised, and `_score`.
+It gives `_build`, which makes its networks for a task, `_losses`, which yields what is minimised, and `_score`. By
+default the two ask `self.network`: `network.learn(columns)` is a loss, `network(columns)` the rewards.
 """
 
 import dataclasses
@@ -13,41 +14,20 @@ from typing import Any, ClassVar, Self
 
 import torch
 from gymnasium import Space
+from pydantic import PositiveFloat, PositiveInt
+from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.models.encoders import seeded_weights
 from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, with_rewards
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.zoo.experts import errors_named, expert_transitions, source_name
+from rewardlab.rewards.zoo.settings import check_settings
 from rewardlab.rewards.zoo.task import ActionShape, ObsShape, Task
-from rewardlab.rewards.zoo.transitions import Columns, Rows, read_rows
+from rewardlab.rewards.zoo.transitions import Columns, Rows, on_device, read_rows
 
 _CHUNK, _IMAGE_CHUNK = 65_536, 256
-
-
-class TransitionBuffer:
-    """Columns collected in memory; the caller's tensors are copied."""
-
-    def __init__(self) -> None:
-        self._parts: list[Columns] = []
-
-    def __len__(self) -> int:
-        return sum(len(next(iter(part.values()))) for part in self._parts)
-
-    def add(self, columns: Columns) -> None:
-        if self._parts and self._parts[0].keys() != columns.keys():
-            was, now = (", ".join(sorted(part)) for part in (self._parts[0], columns))
-            raise DataError(f"transitions with the columns {now} after ones with {was}: clear_data comes between")
-        self._parts.append({name: column.detach().to("cpu", copy=True) for name, column in columns.items()})
-
-    def clear(self) -> None:
-        self._parts.clear()
-
-    @property
-    def columns(self) -> Columns:
-        if len(self._parts) > 1:
-            self._parts = [{name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}]
-        return self._parts[0] if self._parts else {}
 
 
 def random_batches(columns: Columns, count: int, size: int, generator: torch.Generator) -> Iterator[Columns]:
@@ -63,10 +43,10 @@ class TransitionRewardModel(BaseRewardModel):
 
     obs_shape: ObsShape | None = None  # null = said by `bind`; n, [height, width, 3] or {part: shape}
     action_shape: ActionShape | None = None  # null = said by `bind`; n discrete actions, or [n] continuous numbers
-    batch_size: int = 64  # rows of an update; of all there are, if there are fewer
-    learning_rate: float = 1e-3
-    update_per_collect: int = 100  # updates in a call of `train`
-    clear_buffer_per_iters: int = 1
+    batch_size: PositiveInt = 64  # rows of an update; of all there are, if there are fewer
+    learning_rate: PositiveFloat = 1e-3
+    update_per_collect: PositiveInt = 100  # updates in a call of `train`
+    clear_buffer_per_iters: PositiveInt = 1
     seed: int = 0
 
     begins_untrained: ClassVar[bool] = True
@@ -74,17 +54,10 @@ class TransitionRewardModel(BaseRewardModel):
     optional: ClassVar[tuple[str, ...]] = ()  # columns it uses where they are
 
     def __post_init__(self) -> None:
-        for key in ("batch_size", "update_per_collect", "clear_buffer_per_iters"):
-            if type(value := getattr(self, key)) is not int or value < 1:
-                raise ConfigError(f"{key}: found {value!r}, expected a positive whole number")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate: found {self.learning_rate!r}, expected a positive number")
-        sizes = getattr(self, "hidden_size_list", (1,))
-        if not len(sizes) or any(type(size) is not int or size < 1 for size in sizes):
-            raise ConfigError(f"hidden_size_list: found {sizes!r}, expected positive whole numbers")
+        check_settings(self)
         self.updates = 0
         self.device = torch.device("cpu")
-        self._data = TransitionBuffer()
+        self._data: list[Columns] = []  # collected, on the CPU
         self._generator = torch.Generator().manual_seed(self.seed)
         self._optimizer: torch.optim.Optimizer | None = None
         self._task: Task | None = None
@@ -99,12 +72,13 @@ class TransitionRewardModel(BaseRewardModel):
         """Make the networks, as attributes."""
 
     def _losses(self) -> Iterator[Tensor]:
-        """The loss of each update of one call of `train`; none for models that are fitted in another way."""
-        yield from ()
+        """Yield the loss of each update of one call of `train`."""
+        for batch in self._batches(self._training_data()):
+            yield self.network.learn(batch)  # type: ignore[attr-defined]
 
-    @abstractmethod
     def _score(self, rows: Rows) -> Tensor:
-        """The reward of each row."""
+        """Return the reward of each row."""
+        return self.network(rows.columns)  # type: ignore[attr-defined]
 
     def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
         task = Task.from_spaces(observation_space, action_space)
@@ -124,8 +98,7 @@ class TransitionRewardModel(BaseRewardModel):
 
     def _take_task(self, task: Task) -> None:
         self._task = task
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with seeded_weights(self.seed):
             self._build(task)
         self.to(self.device)
 
@@ -142,18 +115,8 @@ class TransitionRewardModel(BaseRewardModel):
         for module in self._modules().values():
             yield from module.parameters()
 
-    def _columns_needed(self) -> tuple[str, ...]:
-        return self.needed
-
-    def _columns_used(self) -> tuple[str, ...]:
-        return self.optional
-
     def _read(self, data: Any) -> Rows:
-        rows = read_rows(data, self.task, self._columns_needed(), self._columns_used())
-        return Rows(self._on_device(rows.columns), rows.shape)
-
-    def _on_device(self, columns: Columns) -> Columns:
-        return {name: column.to(self.device) for name, column in columns.items()}
+        return read_rows(data, self.task, self.needed, self.optional).to(self.device)
 
     @torch.no_grad()
     def estimate(self, data: Any) -> Any:
@@ -162,17 +125,13 @@ class TransitionRewardModel(BaseRewardModel):
         return with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
 
     def _score_in_chunks(self, rows: Rows) -> Tensor:
-        if self.looks_at == "episodes":  # an episode is not cut
-            return self._score(rows)
-        chunks = [self._score(chunk) for chunk in self._chunks(rows)]
-        return chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        chunks = [rows] if self.looks_at == "episodes" else self._chunks(rows)  # an episode is not cut
+        return torch.cat([self._score(chunk) for chunk in chunks])
 
     def _chunks(self, rows: Rows) -> list[Rows]:
-        """At least one. Convolutions over a whole rollout of images would need gigabytes."""
+        """Cut rows into at least one chunk: convolutions over a whole rollout of images would need gigabytes."""
         size = _IMAGE_CHUNK if self.task.has_images else _CHUNK
-        if len(rows) <= size:
-            return [rows]
-        return [rows.part(start, start + size) for start in range(0, len(rows), size)]
+        return [rows.part(start, start + size) for start in range(0, max(1, len(rows)), size)]
 
     def _check_ready(self) -> None:
         """Raise if a reward would come from weights that have learned nothing."""
@@ -180,15 +139,19 @@ class TransitionRewardModel(BaseRewardModel):
     def collect_data(self, data: Any) -> None:
         rows = self._read(data)
         rows.check_finite()
-        if len(rows):
-            self._data.add(rows.columns)
-            self._learn_statistics(rows)
+        if not len(rows):
+            return
+        if self._data and self._data[0].keys() != rows.columns.keys():
+            was, now = (", ".join(sorted(columns)) for columns in (self._data[0], rows.columns))
+            raise DataError(f"transitions with the columns {now} after ones with {was}: clear_data comes between")
+        self._data.append({name: column.detach().to("cpu", copy=True) for name, column in rows.columns.items()})
+        self._learn_statistics(rows)
 
     def _learn_statistics(self, rows: Rows) -> None:
         """Update running statistics with new rows."""
 
     def can_train(self) -> bool:
-        return len(self._data) > 0
+        return bool(self._data)
 
     def clear_data(self, iter: int) -> None:
         if self.time_to_clear(iter):
@@ -196,12 +159,17 @@ class TransitionRewardModel(BaseRewardModel):
 
     def _batches(self, columns: Columns) -> Iterator[Columns]:
         for batch in random_batches(columns, self.update_per_collect, self.batch_size, self._generator):
-            yield self._on_device(batch)
+            yield on_device(batch, self.device)
+
+    def _training_data(self) -> Columns:
+        return self._collected()
 
     def _collected(self) -> Columns:
-        if not len(self._data):
+        if not self._data:
             raise DataError(f"reward model '{self.model_type}' has no transitions to train on: call collect_data first")
-        return self._data.columns
+        if len(self._data) > 1:
+            self._data = [{name: torch.cat([part[name] for part in self._data]) for name in self._data[0]}]
+        return self._data[0]
 
     def train(self) -> None:
         """Make `update_per_collect` updates on random batches of what was collected."""
@@ -250,7 +218,7 @@ class TransitionRewardModel(BaseRewardModel):
             **super().training_state(),
             "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
             "generator": self._generator.get_state(),
-            "data": self._data.columns,
+            "data": self._collected() if self._data else {},
         }
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
@@ -259,9 +227,7 @@ class TransitionRewardModel(BaseRewardModel):
         if state["optimizer"] is not None:
             self._prepared_optimizer().load_state_dict(state["optimizer"])
         self._generator.set_state(state["generator"])
-        self._data.clear()
-        if state["data"]:
-            self._data.add(state["data"])
+        self._data = [state["data"]] if state["data"] else []
 
     def load(self, path: str | Path) -> None:
         if self._task is None:
@@ -283,30 +249,32 @@ class ExpertRewardModel(TransitionRewardModel):
     expert_data_path: str | None = None  # read by create_reward_model; null = given to load_expert_data
 
     def __post_init__(self) -> None:
-        self._expert_data: Any = None
+        self._unread: tuple[Any, ...] = ()  # expert data that came before the task was known
         self._expert: Rows | None = None
         super().__post_init__()
 
     def load_expert_data(self, data: Any) -> None:
         """Take an expert's transitions, in any form that `rewardlab.rewards.zoo.experts` reads."""
-        self._expert_data = (source_name(data), expert_transitions(data))
-        if self._task is not None:
-            self._read_expert()
+        self._take_expert(source_name(data), expert_transitions(data))
+
+    def _take_expert(self, *data: Any) -> None:
+        """Read the expert's data, as soon as the task is known."""
+        self._unread = data
+        if data and self._task is not None:
+            self._read_expert(*data)
+            self._unread = ()
 
     def _take_task(self, task: Task) -> None:
         super()._take_task(task)
-        if self._expert_data is not None:
-            self._read_expert()
+        self._take_expert(*self._unread)
 
-    def _read_expert(self) -> None:
-        name, transitions = self._expert_data
+    def _read_expert(self, name: str, transitions: TensorDict) -> None:
         with errors_named(name):
-            rows = read_rows(transitions, self.task, self._columns_needed(), ("terminated", "truncated"))
+            rows = read_rows(transitions, self.task, self.needed, ("terminated", "truncated"))
             rows.check_finite()
             self.task.check_bounds(rows.columns["action"])
         self._expert = rows
-        self._expert_data = None
-        self._learn_expert(Rows(self._on_device(rows.columns), rows.shape))
+        self._learn_expert(rows.to(self.device))
 
     def _learn_expert(self, rows: Rows) -> None:
         """Fit what is fitted to the expert at once, such as statistics."""
@@ -320,6 +288,13 @@ class ExpertRewardModel(TransitionRewardModel):
             )
         return self._expert
 
+    def _is_ready(self) -> bool:
+        return self.updates > 0
+
+    def _check_ready(self) -> None:
+        if not self._is_ready():
+            raise DataError(f"reward model '{self.model_type}' has not been fitted: call load_expert_data, then train")
+
     @classmethod
     def from_settings(
         cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
@@ -328,3 +303,24 @@ class ExpertRewardModel(TransitionRewardModel):
         if model.expert_data_path is not None:
             model.load_expert_data(model.expert_data_path)
         return model
+
+
+class FittedOnceRewardModel(ExpertRewardModel):
+    """Base of the reward models that are fitted to the expert alone, once, and again after new expert data."""
+
+    def collect_data(self, data: Any) -> None:
+        """Do nothing: only the expert is learned from."""
+
+    def can_train(self) -> bool:
+        return True
+
+    def _training_data(self) -> Columns:
+        return self.expert.columns
+
+    def train(self) -> None:
+        if not self.updates:
+            super().train()
+            self._finish_fit()
+
+    def _finish_fit(self) -> None:
+        """Set what depends on the fitted network, such as its scale."""

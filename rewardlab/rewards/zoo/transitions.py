@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
+from torch.nn import functional
 
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
 from rewardlab.keys import DESIRED_GOAL, SUCCESS_KEYS
+from rewardlab.models.encoders import channels_first, pixels_to_floats
 from rewardlab.models.image_preprocessor import Images
 from rewardlab.observations import camera_images, is_image, read_parts
 from rewardlab.rewards.zoo.task import Task
@@ -38,6 +40,7 @@ NAMES: dict[str, tuple[str | tuple[str, str], ...]] = {
     "success": SUCCESS_KEYS,
 }
 OBSERVATIONS = ("observation", "next_observation", "arrival")
+_SIDE = 4  # of the picture that `observation_features` averages any image to: 48 numbers of three colours
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Rows:
 
     def __len__(self) -> int:
         return math.prod(self.shape)
+
+    def to(self, device: torch.device) -> "Rows":
+        return Rows(on_device(self.columns, device), self.shape)
 
     def part(self, start: int, stop: int) -> "Rows":
         columns = {name: column[start:stop] for name, column in self.columns.items()}
@@ -71,10 +77,35 @@ class Rows:
         return list(order.tensor_split(stops[:-1].tolist()))
 
 
+def on_device(columns: Columns, device: torch.device) -> Columns:
+    return {name: column.to(device) for name, column in columns.items()}
+
+
 def observation_of(columns: Columns, which: str) -> Columns:
     """Return the parts of one observation: "next_observation.state" becomes "state"."""
     start = f"{which}."
     return {name.removeprefix(start): column for name, column in columns.items() if name.startswith(start)}
+
+
+def observation_features(columns: Columns, task: Task) -> Tensor:
+    """Return each observation as float64 [B, F]: its vectors, and its images averaged over a coarse grid.
+
+    For models that compare numbers and train no network.
+    """
+    observation = observation_of(columns, "observation")
+    parts = []
+    for name, shape in task.observation.items():
+        values = observation[name]
+        if is_image(shape):
+            values = functional.adaptive_avg_pool2d(channels_first(pixels_to_floats(values), shape), _SIDE)
+        parts.append(values.flatten(1).double())
+    return torch.cat(parts, dim=1)
+
+
+def feature_count(task: Task) -> int:
+    """Return the F of `observation_features`."""
+    empty = {f"observation.{name}": torch.zeros(1, *shape) for name, shape in task.observation.items()}
+    return observation_features(empty, task).shape[1]
 
 
 def leading_shape(data: Any) -> tuple[int, ...]:

@@ -274,7 +274,7 @@ def test_the_same_seed_gives_the_same_model_and_the_global_generator_is_left_alo
 
 @pytest.mark.parametrize("key", ["batch_size", "update_per_collect", "clear_buffer_per_iters", "learning_rate"])
 def test_impossible_settings_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key}: found 0, expected a positive"):
+    with pytest.raises(ConfigError, match=f"{key}: found 0, expected a number above 0"):
         new("rnd", **{key: 0})
 
 

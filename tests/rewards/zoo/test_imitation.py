@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from zoo_toys import make_rollout, new, spaces_of, trained
 
 from rewardlab.errors import ConfigError
-from rewardlab.rewards.zoo.pdeil import Gaussian
+from rewardlab.rewards.zoo.imitation import Gaussian
 
 
 @pytest.mark.parametrize("name", ["gail", "guided_cost", "red", "pwil", "pdeil"])

@@ -61,9 +61,9 @@ def test_rankings_that_rank_nothing_are_an_error() -> None:
     model = new("trex").bind(*spaces_of())
     with pytest.raises(DataError, match="2 trajectories, all of rank"):
         model.load_expert_data([rightness(0, 1.0), rightness(0, 1.0)])
-    with pytest.raises(DataError, match="have neither"):
+    with pytest.raises(DataError, match="have neither a 'rank' nor a 'reward'"):
         model.load_expert_data([rightness(0, 1.0).exclude("reward"), rightness(1, 0.0)])
-    with pytest.raises(DataError, match="no 'noise_level' in the trajectories"):
+    with pytest.raises(DataError, match="have neither a 'rank' nor a 'noise_level'"):
         new("drex").load_expert_data([rightness(0, 1.0)])
     with pytest.raises(ConfigError, match="min_snippet_length: found 60, expected 1 to max_snippet_length"):
         new("trex", min_snippet_length=60)
