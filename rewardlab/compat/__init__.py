@@ -1,8 +1,8 @@
 """Older names and DI-engine's interfaces, in today's form. No other part of the package knows them.
 
-config_keys.py      older keys of a config
+config_keys.*       older keys of a config; the tables are in the YAML
 names.py            older names of configs and classes
-ding_configs.py     DI-engine's pairs of configs
+ding_configs.*      DI-engine's pairs of configs; the tables are in the YAML
 ding_rewards.py     the keys of a reward model in such a pair
 ding_models.py      reward model classes written for DI-engine
 
@@ -11,7 +11,10 @@ Whatever is given by an older name works, and costs a one-line note with today's
 
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 
 class CompatibilityNote(UserWarning):
@@ -24,6 +27,12 @@ class Translation(NamedTuple):
     mapping: dict[str, Any]
     implied: dict[str, Any]  # values that older keys stand for; weaker than any value that is given
     notes: list[str]
+
+
+def read_tables(name: str) -> dict[str, Any]:
+    """Read the tables in a YAML file of this folder."""
+    tables: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(name).read_text())
+    return tables
 
 
 def show_notes(notes: Iterable[str], *, stacklevel: int = 4) -> None:

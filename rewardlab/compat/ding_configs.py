@@ -9,149 +9,27 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rewardlab.compat import Translation
+from rewardlab.compat import Translation, read_tables
 from rewardlab.compat.ding_rewards import TYPES, reward_options
 from rewardlab.errors import ConfigError
 from rewardlab.nested import leaves, nest
 from rewardlab.registry import unknown_name
 
-# create_config.policy.type -> algorithm.name
-ALGORITHMS = {"ppo": "ppo", "ppo_onpolicy": "ppo", "ppo_offpolicy": "ppo", "dqn": "dqn", "sac": "sac"}
-# Types that are not here -> the nearest that is.
-NEAREST = {
-    **dict.fromkeys(("a2c", "acer", "impala", "pg", "ppg"), "ppo"),
-    **dict.fromkeys(("c51", "discrete_sac", "sac_discrete", "iqn", "qrdqn", "rainbow", "r2d2", "ngu", "sqn"), "dqn"),
-    **dict.fromkeys(("ddpg", "td3", "d4pg"), "sac"),
-}
-
-_CARTPOLE = {"id": "CartPole-v1", "max_episode_steps": 200}  # is CartPole-v0, which Gymnasium has retired
-_LANDER = {"id": "LunarLander-v3"}
-
-# create_config.env.type -> keys of env.train. env.env_id is stronger.
-ENVIRONMENTS: dict[str, dict[str, Any]] = {
-    "acrobot": {"id": "Acrobot-v1"},
-    "cartpole": _CARTPOLE,
-    "lunarlander": _LANDER,
-    "mountain_car": {"id": "MountainCar-v0"},
-    "pendulum": {"id": "Pendulum-v1"},
-}
-# Ids of Gym that Gymnasium does not have -> keys of env.train.
-ENVIRONMENT_IDS: dict[str, dict[str, Any]] = {
-    "CartPole-v0": _CARTPOLE,
-    "LunarLander-v2": _LANDER,
-    "LunarLanderContinuous-v2": {**_LANDER, "options": {"continuous": True}},
-    "Pendulum-v0": {"id": "Pendulum-v1"},
-}
-
-KEYS: dict[str, str] = {
-    "exp_name": "runner.logger.experiment_name",
-    "env.collector_env_num": "env.train.num_envs",
-    "env.evaluator_env_num": "env.eval.num_envs",
-    "env.n_evaluator_episode": "env.eval.num_envs",  # the stronger one: an evaluation is an episode in each
-    "env.stop_value": "runner.stop_at_return",
-    "policy.discount_factor": "algorithm.gamma",
-    "policy.learn.discount_factor": "algorithm.gamma",
-    "policy.collect.discount_factor": "algorithm.gamma",
-    "policy.learn.batch_size": "actor.global_batch_size",
-    "policy.learn.learning_rate": "actor.optim.lr",
-    "policy.learn.grad_clip_value": "actor.optim.max_grad_norm",
-    "policy.model.encoder_hidden_size_list": "actor.model.hidden_sizes",
-}
-
-_REPLAY = "policy.other.replay_buffer.replay_buffer_size"
-
-# Of one algorithm; given to another, they are dropped with a note.
-KEYS_OF: dict[str, dict[str, str]] = {
-    "ppo": {
-        "policy.learn.epoch_per_collect": "algorithm.ppo.update_epochs",
-        "policy.learn.entropy_weight": "algorithm.ppo.entropy_coef",
-        "policy.learn.clip_ratio": "algorithm.ppo.clip_ratio",
-        "policy.learn.value_weight": "algorithm.ppo.value_coef",
-        "policy.learn.value_norm": "algorithm.ppo.normalize_reward",
-        "policy.collect.gae_lambda": "algorithm.ppo.gae_lambda",
-    },
-    "dqn": {
-        "policy.random_collect_size": "algorithm.dqn.learning_starts",
-        "policy.learn.target_update_freq": "algorithm.dqn.target_update_interval",
-        "policy.learn.target_theta": "algorithm.dqn.tau",
-        "policy.other.eps.start": "algorithm.dqn.epsilon_start",
-        "policy.other.eps.end": "algorithm.dqn.epsilon_end",
-        _REPLAY: "algorithm.dqn.replay_size",
-    },
-    "sac": {
-        "policy.random_collect_size": "algorithm.sac.learning_starts",
-        "policy.learn.learning_rate_q": "actor.optim.lr",
-        "policy.learn.target_theta": "algorithm.sac.tau",
-        "policy.learn.alpha": "algorithm.sac.init_alpha",
-        _REPLAY: "algorithm.sac.replay_size",
-    },
-}
-
-# DI-engine's defaults, where they are not ours.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "ppo": {
-        "algorithm.ppo.update_epochs": 10,
-        "algorithm.ppo.normalize_reward": True,
-        "actor.optim.lr": 3e-4,
-        "actor.optim.max_grad_norm": 0.5,
-        "actor.model.hidden_sizes": [128, 128, 64],
-    },
-    "dqn": {
-        "algorithm.gamma": 0.97,
-        "algorithm.dqn.learning_starts": 0,
-        "algorithm.dqn.target_update_interval": 100,
-        "algorithm.dqn.epsilon_start": 0.95,
-        "algorithm.dqn.epsilon_end": 0.1,
-        "algorithm.dqn.replay_size": 10_000,
-        "actor.optim.lr": 1e-3,
-        "actor.model.hidden_sizes": [128, 128, 64],
-    },
-    "sac": {
-        "algorithm.sac.learning_starts": 10_000,
-        "algorithm.sac.init_alpha": 0.2,
-        "actor.global_batch_size": 256,
-        "actor.optim.lr": 3e-4,
-        "actor.model.hidden_sizes": [64, 64],
-    },
-}
+_TABLES = read_tables("ding_configs.yaml")  # says what each table means
+ALGORITHMS: dict[str, str] = _TABLES["algorithms"]
+NEAREST = {name: ours for ours, names in _TABLES["nearest"].items() for name in names}
+ENVIRONMENTS: dict[str, dict[str, Any]] = _TABLES["environments"]
+ENVIRONMENT_IDS: dict[str, dict[str, Any]] = _TABLES["environment_ids"]
+KEYS: dict[str, str] = _TABLES["keys"]
+KEYS_OF: dict[str, dict[str, str]] = _TABLES["keys_of"]
+DEFAULTS: dict[str, dict[str, Any]] = _TABLES["defaults"]
+SILENT = {"seed", *(f"{block}.{key}" for block, keys in _TABLES["silent"].items() for key in keys.split())}
+NEUTRAL: dict[str, list[Any]] = _TABLES["neutral"]
 _BATCH_SIZE = 64
 _UPDATES_PER_COLLECT = {"dqn": 3, "sac": 1}
 _UPDATES_PER_EVALUATION, _UPDATES_PER_CHECKPOINT = 1_000, 10_000
 _EPSILON_DECAY = 10_000
 _STEPS_OF_EPISODES = 32  # of each environment, where DI-engine counts episodes
-
-# Block -> keys and blocks in it of which nothing is lost: what machines do, and what the environment or the algorithm
-# says anyway.
-_SILENT_IN = {
-    "create_config": "env_manager replay_buffer collector learner evaluator env.import_names policy.import_names "
-    "reward_model.import_names",
-    "env": "type env_id manager replay_path act_scale use_act_scale",
-    "policy": "type cuda multi_gpu on_policy action_space continuous recompute_adv command eval.env_num eval.evaluator",
-    "policy.other": "commander eps replay_buffer.type",
-    "policy.model": "obs_shape agent_obs_shape global_obs_shape action_shape action_space continuous collector_env_num "
-    "head_hidden_size actor_head_hidden_size actor_head_layer_num actor_head_type critic_head_hidden_size "
-    "critic_head_layer_num critic_head_type",
-    "policy.learn": "multi_gpu learner adv_norm ppo_param_init log_space grad_clip_type learning_rate_alpha",
-    "policy.collect": "env_num collector_env_num collector noise_sigma",
-}
-SILENT = {"seed", *(f"{block}.{key}" for block, keys in _SILENT_IN.items() for key in keys.split())}
-# Key -> (the value that says what is done here anyway, what is done here).
-NEUTRAL: dict[str, tuple[Any, str]] = {
-    "policy.nstep": (1, "targets look one step ahead"),
-    "policy.nstep_return": (False, "targets look one step ahead"),
-    "policy.priority": (False, "transitions are drawn uniformly"),
-    "policy.priority_IS_weight": (False, "transitions are drawn uniformly"),
-    "policy.multi_agent": (False, "there is one agent"),
-    "policy.load_path": ("", "a run is continued by runner.resume_dir"),
-    "policy.model.dueling": (False, "the Q-network has one head"),
-    "policy.model.twin_critic": (True, "algorithm.sac.num_critics is 2"),
-    "policy.learn.ignore_done": (False, "truncated episodes are bootstrapped, terminated ones are not"),
-    "policy.learn.auto_alpha": (True, "the temperature is tuned, from algorithm.sac.init_alpha on"),
-    "policy.learn.value_network": (False, "there are critics of actions alone"),
-    "policy.collect.unroll_len": (1, "policies have no memory"),
-    "policy.collect.n_episode": (None, "a rollout is counted in steps: give policy.collect.n_sample"),
-    "policy.collect.demonstration_info_path": (None, "demonstrations are given as expert_data"),
-}
 
 Flat = dict[str, Any]  # by dotted keys
 
