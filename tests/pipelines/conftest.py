@@ -1,4 +1,4 @@
-"""Makes policy_runs importable: pytest's importlib mode adds nothing to the path."""
+"""Makes the modules beside the tests importable: pytest's importlib mode adds nothing to the path."""
 
 import sys
 from pathlib import Path

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_process import run_cli
 
 from rewardlab.cli import main
 from rewardlab.data import Episode, EpisodeWriter
@@ -89,7 +90,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_weights_of_an_unbroken_one(
     for moment in moments:
         resume = [f"runner.resume_dir={last}"] if last.exists() else []
         seen = _mark(last)
-        process = fork_server.Process(target=main, args=(command(data, run, *epochs, *resume),))
+        process = fork_server.Process(target=run_cli, args=(command(data, run, *epochs, *resume),))
         process.start()
         while process.is_alive() and _mark(last) == seen:
             time.sleep(0.01)
