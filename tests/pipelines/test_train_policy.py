@@ -77,7 +77,7 @@ def test_another_seed_gives_another_policy(unbroken: Path, tmp_path: Path) -> No
 
 
 def test_a_run_is_not_overwritten(unbroken: Path) -> None:
-    with pytest.raises(DataError, match="has a run already"):
+    with pytest.raises(DataError, match="already contains a run"):
         train(unbroken)
 
 
@@ -167,7 +167,7 @@ def test_workers_killed_in_mid_run_are_replaced_and_the_run_goes_on(
     model: Path, tmp_path: Path, running_ray: None
 ) -> None:
     killed: list[str] = []
-    roll = Lanes.roll
+    collect = Lanes.collect
 
     def murderous(self: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
         groups = {"env": self.envs, "rollout": self.policies, "reward": self.rewards}
@@ -176,11 +176,11 @@ def test_workers_killed_in_mid_run_are_replaced_and_the_run_goes_on(
             killed.append(victim)
             process = ray.get(groups[victim][0].actor.pid.remote())  # type: ignore[index, union-attr]
             threading.Timer(0.02, os.kill, (process, signal.SIGKILL)).start()
-        return roll(self, iteration, steps, **how)
+        return collect(self, iteration, steps, **how)
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        patch.setattr(Lanes, "roll", murderous)
+        patch.setattr(Lanes, "collect", murderous)
         more = ["runner.max_epochs=5", "cluster.backend=ray", "cluster.workers.reward=1"]
         train(tmp_path / "run", *learned(model, "reward.reward_mode=terminal"), *more)
     assert killed == ["env", "rollout", "reward"]
