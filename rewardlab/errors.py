@@ -1,8 +1,8 @@
-"""What the user sees when something is wrong: one sentence that says what to do next."""
+"""The errors that are shown to users: one sentence that says what is wrong and what to do next."""
 
 
 class RewardlabError(Exception):
-    """An error the user can act on. The command line prints its text alone, without a traceback."""
+    """An error that the user can fix. The command line prints its text without a traceback."""
 
 
 class ConfigError(RewardlabError):
@@ -10,4 +10,4 @@ class ConfigError(RewardlabError):
 
 
 class DataError(RewardlabError):
-    """A file, an array or an episode is not what it should be."""
+    """A file, an array or an episode is not as expected."""

@@ -1,4 +1,4 @@
-"""Nested dictionaries, read and written by the path of a key."""
+"""Reads and writes nested dictionaries by the paths of their keys."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ KeyPath = tuple[str, ...]
 
 
 def leaves(mapping: Mapping[str, Any], prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value that is not a block of keys, with its path; an empty block counts as a value."""
+    """Yield the path and value of every key that does not contain other keys; an empty dictionary is a value."""
     for key, value in mapping.items():
         path = (*prefix, str(key))
         if isinstance(value, Mapping) and len(value.keys()):  # a TensorDict has no truth value
@@ -19,7 +19,7 @@ def leaves(mapping: Mapping[str, Any], prefix: KeyPath = ()) -> Iterator[tuple[K
 
 
 def put(mapping: dict[str, Any], path: KeyPath, value: Any) -> None:
-    """Set a key, with the blocks around it. A different value that is there already is an error."""
+    """Set a key and create the dictionaries around it; an existing different value is an error."""
     for depth, key in enumerate(path[:-1], start=1):
         mapping = mapping.setdefault(key, {})
         if not isinstance(mapping, dict):

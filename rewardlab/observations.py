@@ -1,15 +1,15 @@
-"""What observations and pictures may look like, and the one way to read them.
+"""Reads observations and images in all forms that environments use.
 
-An observation, usually with batch axes in front, is one of
+An observation, usually with leading batch axes, is one of
 
     an array of numbers      the state
-    an array of pictures     three axes a picture; a default camera's name is used
+    an array of images       three axes per image; it gets the name of the default camera
     a mapping                "state" (or "observation"), "achieved_goal", "desired_goal" and "images" by camera (or
                              "images.<camera>", "images/<camera>"); any other key keeps its name, and may be nested
 
 Its parts are called the same everywhere: `state`, `achieved_goal`, `desired_goal`, `images.<camera>`. `read_parts` is
-the only function that knows the forms above; it reads values, spaces and shapes alike. Torch and Gymnasium are imported
-where they are needed, so that collecting starts quickly.
+the only function that knows the forms above; it reads values and spaces. Torch and Gymnasium are imported where they
+are needed, so that collecting starts quickly.
 """
 
 import re
@@ -39,15 +39,14 @@ _EXPECTED = (
     "expected states, pictures, or a dictionary with 'state' (or 'observation') and 'images' by camera, and with "
     f"'{ACHIEVED_GOAL}' and '{DESIRED_GOAL}' where there are goals"
 )
-# Renderers and resizers overshoot 1 by rounding; anything further out is another scale (0-255, -1..1).
+# Rendering and resizing may exceed 1 by rounding; values further out are of another scale (0-255, -1..1).
 _TOLERANCE = 1e-3
 
 
 def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_CAMERA) -> dict[str, Any]:
-    """Return the parts of an observation, or of its space, by name, each as it was found.
+    """Return the parts of an observation, or of its space, by name, without converting them.
 
-    An array has no names: if it has three axes behind its `batch_axes`, it holds pictures, and they are called
-    `camera`'s; otherwise it holds states.
+    An array has no names: with three axes behind its `batch_axes` it contains images, of `camera`; otherwise states.
     """
     if not isinstance(observation, Mapping):
         shape = np.shape(observation) if isinstance(observation, list) else getattr(observation, "shape", None)
@@ -63,7 +62,7 @@ def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_C
 
 
 def is_image(shape: Sequence[int]) -> bool:
-    """Return whether a part of this shape, without batch axes, is a picture."""
+    """Return whether a part of this shape, without batch axes, is an image."""
     return len(shape) == 3
 
 
@@ -79,7 +78,7 @@ def _is_known(name: str) -> bool:
 def space_shapes(space: "Space[Any]", *, known_only: bool = False) -> Shapes:
     """Return the shapes of the parts of a single observation, sorted by name.
 
-    Policies can read `known_only` parts: a state, goals and pictures.
+    With `known_only`, for policies, parts other than a state, goals and images are an error.
     """
     from gymnasium import spaces
 
@@ -91,10 +90,10 @@ def space_shapes(space: "Space[Any]", *, known_only: bool = False) -> Shapes:
 
 
 def camera_images(observation: Any, *, unnamed: str | None = DEFAULT_CAMERA) -> dict[str, Any]:
-    """Return by camera what may be pictures in a batch of observations, or in its space.
+    """Return the parts of a batch of observations, or of its space, that may be images, by camera.
 
-    Some environments have them beside the state, under the camera's name. An array of pictures is called `unnamed`, or
-    left out if that is None.
+    Some environments have them beside the state, under the camera's name. An array of images gets the name `unnamed`,
+    or is left out if that is None.
     """
     if isinstance(observation, Mapping):
         parts = read_parts(observation, camera=unnamed or DEFAULT_CAMERA)
@@ -104,7 +103,7 @@ def camera_images(observation: Any, *, unnamed: str | None = DEFAULT_CAMERA) -> 
 
 
 def read_vectors(observation: Any) -> dict[str, Array]:
-    """Return the state and the goals of a batch of observations, each as float32 [N, S], unless they are pictures."""
+    """Return the state and the goals of a batch of observations, each as float32 [N, S], unless they are images."""
     parts = read_parts(observation)
     arrays = {name: _to_array(parts[name], name) for name in VECTOR_PARTS if name in parts}
     vectors = {name: array for name, array in arrays.items() if not is_image(array.shape[1:])}
@@ -112,7 +111,7 @@ def read_vectors(observation: Any) -> dict[str, Array]:
 
 
 def as_observation(observation: Any) -> Observation:
-    """Return a batch of observations in the form that workers hand on. Pictures stay as they are."""
+    """Return a batch of observations in the form that workers use; images are not converted."""
     parts = read_parts(observation)
     if not parts or not all(map(_is_known, parts)):
         raise DataError(f"observations have {', '.join(parts) or 'no parts'}; {_EXPECTED}")
@@ -130,22 +129,22 @@ def copy_observation(observation: Any) -> "TensorDict":
 
 
 def nest_images(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts as a Batch has them: pictures by camera in a dictionary of their own, "images"."""
+    """Return the parts as in a Batch: images are in a nested dictionary "images", by camera."""
     nested = {name: part for name, part in parts.items() if not name.startswith(IMAGE_PART)}
     images = {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name.startswith(IMAGE_PART)}
     return nested | ({"images": images} if images else {})
 
 
-def to_batch(observation: Observation) -> "TensorDict":
-    """Return arrays [N, ...] as a TensorDict [N] that shares their memory."""
+def to_batch(observation: Observation, batch_axes: int = 1) -> "TensorDict":
+    """Return arrays [N, ...] as a TensorDict [N], or [T, N, ...] with two batch axes, that shares their memory."""
     import torch
     from tensordict import TensorDict
 
-    return TensorDict(_map(torch.from_numpy, observation)).auto_batch_size_(1)
+    return TensorDict(_map(torch.from_numpy, observation)).auto_batch_size_(batch_axes)
 
 
 def replace_rows(observation: Observation, rows: Array, replacement: Observation) -> Observation:
-    """Return a copy in which `rows` are those of `replacement`."""
+    """Return a copy of an observation in which `rows` are replaced by `replacement`."""
 
     def replaced(array: Array, values: Array) -> Array:
         copy = array.copy()
@@ -155,9 +154,9 @@ def replace_rows(observation: Observation, rows: Array, replacement: Observation
     return _map(replaced, observation, replacement)
 
 
-def stack_steps(observations: list[Observation]) -> Observation:
-    """Return observations of T steps, each [N, ...], as one [T, N, ...]."""
-    return _map(lambda *arrays: np.stack(arrays), *observations)
+def stack_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the (nested) arrays [N, ...] of T steps as arrays [T, N, ...]."""
+    return _map(lambda *arrays: np.stack(arrays), *steps)
 
 
 def final_rows(final_obs: Any, env_ids: Array) -> Any:
@@ -191,9 +190,9 @@ def _to_array(part: Any, name: str) -> Array:
 
 
 def has_colors_last(images: Any, name: str) -> bool:
-    """Return whether pictures are [..., H, W, 3] rather than [..., 3, H, W]; raise if they are no pictures at all.
+    """Return whether images are [..., H, W, 3] and not [..., 3, H, W]; a DataError if they are neither.
 
-    `name` is what an error calls them: the camera, or a file.
+    `name`, for error messages, is the camera or the file.
     """
     shape, name = list(images.shape), f"images of '{name}'"
     last, first = (len(shape) >= 3 and shape[axis] == 3 for axis in (-1, -3))
@@ -206,7 +205,7 @@ def has_colors_last(images: Any, name: str) -> bool:
         raise DataError(f"{name} have dtype {dtype}; expected uint8, or floats in [0, 1]")
     if "float" in dtype and 0 not in shape:
         low, high = float(images.min()), float(images.max())
-        # Written so that NaN fails it too.
+        # Negated, so that NaN is an error too.
         if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):
             raise DataError(f"float {name} have values from {low:g} to {high:g}; expected [0, 1] (or uint8)")
     return last

@@ -1,4 +1,4 @@
-"""Things chosen by name in a config: environments, formats, policies, reward models."""
+"""Registries of classes and functions that a config chooses by name: environments, formats, reward models ..."""
 
 import difflib
 import importlib
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> str:
-    """The sentence for a name that does not exist: the nearest one first, then all of them."""
+    """Return the error message for an unknown name, with the nearest choice and all choices."""
     choices = sorted(choices)
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -19,18 +19,18 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """A named set of one kind of thing; asking for a missing name is answered with the choices."""
+    """A dictionary of named entries of one kind; the error for an unknown name lists the choices."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that adds the decorated object under `name`."""
+        """Return a decorator that registers an object under `name`."""
 
         def add(entry: T) -> T:
             if name in self._entries:
-                raise ConfigError(f"{self.kind} '{name}' is registered twice")
+                raise ConfigError(f"{self.kind} '{name}' is registered twice; choose another name")
             self._entries[name] = entry
             return entry
 
@@ -43,9 +43,9 @@ class Registry(Generic[T]):
             raise ConfigError(unknown_name(self.kind, name, self._entries)) from None
 
     def find(self, name: str) -> T:
-        """As `registry[name]`; for 'module:name' the module is imported first, as Gymnasium does for environments.
+        """Return the entry `name`; for 'module:name' import the module first, as Gymnasium does for environments.
 
-        Only for names that a user wrote, never for ones read from a data file: an import runs code.
+        Only for names that a user wrote, never for names from a data file: an import runs code.
         """
         module, colon, entry = name.rpartition(":")
         if colon and not (module and entry):
@@ -59,8 +59,8 @@ class Registry(Generic[T]):
                 ) from error
             if entry not in self and hasattr(found, entry):
                 raise ConfigError(
-                    f"{self.kind} '{name}': {module} has a {entry}, but it is not registered under that name; names "
-                    "are given by the decorator above it"
+                    f"{self.kind} '{name}': {module} has a {entry}, but it is not registered under that name; use the "
+                    "name in the decorator above it"
                 )
         return self[entry]
 

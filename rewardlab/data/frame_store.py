@@ -1,4 +1,4 @@
-"""Frames of stored transitions, for reward models that are asked about them again."""
+"""Stores the frames of stored transitions, for reward models that score them again."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -12,21 +12,21 @@ Pictures: TypeAlias = dict[str, Tensor]  # by camera: uint8 [n, H, W, 3]
 
 
 class FrameStore:
-    """Pictures in numbered slots. A slot that is freed is used again, so memory holds what is stored at most."""
+    """Stores images in numbered slots; slots that are freed are used again."""
 
     def __init__(self) -> None:
         self._pictures: Pictures = {}
         self._free = torch.zeros(0, dtype=torch.int64)
 
     def __len__(self) -> int:
-        """Number of slots in use."""
+        """Return the number of slots in use."""
         return self._capacity - len(self._free)
 
     def __getitem__(self, slots: Tensor) -> Pictures:
         return {camera: pictures[slots] for camera, pictures in self._pictures.items()}
 
     def add(self, pictures: Mapping[str, Any], has_frame: Tensor) -> Tensor:
-        """Store pictures, one for each true entry of `has_frame`, in order; the slot of each entry, or -1."""
+        """Store images, one for each true entry of `has_frame`, in order; return the slot of each entry, or -1."""
         tensors = {camera: torch.as_tensor(frames) for camera, frames in pictures.items()}
         count = int(has_frame.sum())
         found = {camera: len(frames) for camera, frames in tensors.items()}
@@ -41,6 +41,7 @@ class FrameStore:
         return slots
 
     def free(self, slots: Tensor) -> None:
+        """Free these slots; entries of -1 are ignored."""
         self._free = torch.cat([self._free, slots[slots >= 0]])
 
     @property
@@ -52,7 +53,7 @@ class FrameStore:
         if missing <= 0:
             return
         before = self._capacity
-        more = max(missing, before)  # twice as many each time
+        more = max(missing, before)  # at least double the capacity
         for camera, frames in like.items():
             room = frames.new_empty((more, *frames.shape[1:]))
             self._pictures[camera] = torch.cat([self._pictures[camera], room]) if before else room

@@ -1,4 +1,4 @@
-"""A ring of transitions: the newest `capacity` of them, drawn from at random."""
+"""A replay buffer: a ring of the newest `capacity` transitions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +14,11 @@ FRAME = "frame"  # the column with the slots of rows in the frame store; -1 for 
 
 
 class ReplayBuffer:
-    """Flat transitions with whatever columns the first `add` has (observation, action, env_reward ...).
+    """Stores flat transitions with the columns of the first `add` (observation, action, env_reward ...).
 
-    Pictures of observations are kept as uint8, once in `observation` and once in `next_observation`: 100,000
-    transitions with one camera at 64x64 are 2.5 GB. The memory is reserved at the first `add`, but the system hands it
-    out as it fills. Frames that a reward model may be asked about again are in `frames`, and leave it with their rows.
+    Images of observations are stored as uint8, once in `observation` and once in `next_observation`: 100,000
+    transitions with one camera at 64x64 take 2.5 GB. The memory is reserved at the first `add` and used as the buffer
+    fills. Frames that a reward model may score again are in `frames`; they are freed with their rows.
     """
 
     def __init__(self, capacity: int, frames: FrameStore | None = None) -> None:
@@ -26,25 +26,25 @@ class ReplayBuffer:
         self.frames = FrameStore() if frames is None else frames
         self._rows: Batch | None = None
         self._size = 0
-        self._next = 0  # where the next row goes
+        self._next = 0  # index of the next row to write
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, batch: Batch) -> None:
-        """Append transitions [n]; the oldest make room."""
+        """Append transitions [n]; the oldest are overwritten."""
         self._append(batch)
 
     def _append(self, batch: Batch) -> None:
         if batch.batch_dims != 1:
             raise DataError(f"transitions have batch size {list(batch.batch_size)}; expected a flat batch [n]")
-        rows = self._allocated(batch)
+        rows = self._allocate(batch)
         kept = batch[-self.capacity :]
-        places = (self._next + torch.arange(len(batch) - len(kept), len(batch))) % self.capacity
+        positions = (self._next + torch.arange(len(batch) - len(kept), len(batch))) % self.capacity
         if FRAME in batch.keys():  # noqa: SIM118 - a TensorDict's `in` is something else
             self.frames.free(batch[FRAME][: -self.capacity])
-            self.frames.free(rows[FRAME][places[places < self._size]])
-        rows[places] = kept
+            self.frames.free(rows[FRAME][positions[positions < self._size]])
+        rows[positions] = kept
         self._next = (self._next + len(batch)) % self.capacity
         self._size = min(self._size + len(batch), self.capacity)
 
@@ -53,28 +53,28 @@ class ReplayBuffer:
         self.add(rollout.reshape(-1))
 
     def forget_unfinished(self) -> None:
-        """All environments have been started afresh. Single transitions do not mind."""
+        """Drop unfinished episodes, because all environments were reset; single transitions are not affected."""
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Transitions [batch_size], drawn with replacement."""
+        """Return transitions [batch_size], sampled with replacement."""
         return self._filled[torch.randint(self._size, (batch_size,), generator=generator)]
 
     def relabel(self, function: Callable[[Batch], Batch], chunk: int = 4096) -> None:
-        """Overwrite columns of every row by those that `function` gives for it.
+        """Overwrite columns of all rows with the result of `function`, which is called with `chunk` rows at a time.
 
-        All of them are computed before one is written: a function that fails leaves the buffer as it was.
+        All values are computed before the first is written: if the function fails, the buffer is unchanged.
         """
         rows = self._filled
         columns = TensorDict.cat([function(rows[start : start + chunk]) for start in range(0, self._size, chunk)])
         if len(columns) != len(rows) or not _columns(columns) <= _columns(rows):
             raise DataError(
-                f"new values for {', '.join(columns_of(columns))} of {len(columns)} rows; the replay buffer has "
-                f"{', '.join(columns_of(rows))} of {len(rows)}"
+                f"new values for {column_names(columns)} of {len(columns)} rows; the replay buffer has "
+                f"{column_names(rows)} of {len(rows)}"
             )
         rows.update_(columns)
 
     def state_dict(self) -> dict[str, Any]:
-        """Only what is filled, as plain tensors, so that a file of it needs no trust."""
+        """Return the filled rows as plain tensors, which can be loaded without unpickling code."""
         rows = self._filled.clone() if self._size else None
         slots = None if rows is None else rows.get(FRAME, None)
         return {
@@ -87,7 +87,10 @@ class ReplayBuffer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["capacity"] != self.capacity:
-            raise DataError(f"the saved replay buffer holds {state['capacity']} rows, this one {self.capacity}")
+            raise DataError(
+                f"the saved replay buffer holds {state['capacity']} rows, this one {self.capacity}; set replay_size "
+                f"to {state['capacity']}"
+            )
         self._rows, self._size, self._next = None, 0, 0
         if state["size"]:
             rows = TensorDict(state["rows"], batch_size=[state["size"]])
@@ -102,13 +105,12 @@ class ReplayBuffer:
             raise DataError("the replay buffer is empty: add transitions first")
         return self._rows[: self._size]
 
-    def _allocated(self, batch: Batch) -> Batch:
+    def _allocate(self, batch: Batch) -> Batch:
         if self._rows is None:
             self._rows = batch[:0].new_empty(torch.Size([self.capacity]))
         if _columns(self._rows) != _columns(batch):
             raise DataError(
-                f"transitions have the columns {', '.join(columns_of(batch))}; the replay buffer holds "
-                f"{', '.join(columns_of(self._rows))}"
+                f"transitions have the columns {column_names(batch)}; the replay buffer has {column_names(self._rows)}"
             )
         return self._rows
 
@@ -117,8 +119,9 @@ def _columns(batch: Batch) -> set[Any]:
     return set(batch.keys(include_nested=True, leaves_only=True))
 
 
-def columns_of(batch: Batch) -> list[str]:
-    return sorted(key if isinstance(key, str) else ".".join(key) for key in _columns(batch))
+def column_names(batch: Batch) -> str:
+    """Return the names of all columns for an error message."""
+    return ", ".join(sorted(key if isinstance(key, str) else ".".join(key) for key in _columns(batch)))
 
 
 def mixed_sample(
@@ -128,9 +131,9 @@ def mixed_sample(
     demo_fraction: float,
     sample: Callable[[ReplayBuffer, int], Batch],
 ) -> Batch:
-    """A batch of which `demo_fraction` comes from demonstrations, where there are any (RLPD: one half).
+    """Return a batch of which `demo_fraction` comes from the demonstrations, if there are any (RLPD: one half).
 
-    `sample` draws transitions from a buffer. The batch has the columns that both buffers have.
+    `sample` samples transitions from a buffer. The batch has the columns that both buffers have.
     """
     from_demos = round(batch_size * demo_fraction) if demos is not None else 0
     if demos is None or not from_demos:

@@ -1,4 +1,4 @@
-"""Frames of a frame table, read from disk in batches. Memory holds one batch, whatever the size of the data."""
+"""Reads the frames of a frame table from disk in batches; only one batch is in memory at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from rewardlab.errors import DataError
 
 @dataclass(frozen=True)
 class FrameBatch:
-    """Images by camera, uint8 [B, H, W, 3]; labels, float32 [B]; and their rows of the frame table."""
+    """A batch of frames: images by camera, uint8 [B, H, W, 3]; labels, float32 [B]; rows of the frame table."""
 
     images: dict[str, torch.Tensor]
     label: torch.Tensor
@@ -22,23 +22,24 @@ class FrameBatch:
 
 
 class StoredFrames(Dataset[FrameBatch]):
-    """Reads rows of a frame table as one batch."""
+    """A torch Dataset that reads a list of rows of a frame table as one batch."""
 
     def __init__(self, table: FrameTable, cameras: Sequence[str]) -> None:
         self.table = table
         self.cameras = tuple(cameras)
 
     def __getitem__(self, rows: Ints) -> FrameBatch:
-        images = {camera: self._pictures(camera, rows) for camera in self.cameras}
+        images = {camera: self._read_images(camera, rows) for camera in self.cameras}
         return FrameBatch(images, torch.from_numpy(self.table.label[rows].astype(np.float32)), rows)
 
-    def _pictures(self, camera: str, rows: Ints) -> torch.Tensor:
+    def _read_images(self, camera: str, rows: Ints) -> torch.Tensor:
         episodes = [self.table.episodes[number] for number in self.table.episode[rows]]
         frames = [e.frame(camera, int(time)) for e, time in zip(episodes, self.table.time[rows], strict=True)]
         for episode, frame in zip(episodes, frames, strict=True):
             if frame.shape != frames[0].shape:
                 raise DataError(
-                    f"{camera} is {frames[0].shape} in {episodes[0].path} and {frame.shape} in {episode.path}"
+                    f"images of '{camera}' are {frames[0].shape} in {episodes[0].path} and {frame.shape} in "
+                    f"{episode.path}; expected the same size in all episodes"
                 )
         return torch.from_numpy(np.stack(frames))
 

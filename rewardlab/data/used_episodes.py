@@ -1,4 +1,4 @@
-"""Which episodes a model was trained and validated on: recorded in its checkpoint, found again to go on training it."""
+"""Records the episodes that a model was trained and validated on, and finds them again to continue training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,12 +10,12 @@ from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode
 from rewardlab.data.reader import StoredEpisode, episode_paths
 from rewardlab.errors import DataError
 
-Identities = dict[str, str]  # path of an episode, as it was given -> identity of its contents
+Identities = dict[str, str]  # path of an episode -> identity of its contents
 
 
 @dataclass(frozen=True)
 class UsedEpisodes:
-    """The episodes of both splits, and how the frames to train on were drawn from theirs."""
+    """The episodes of the training and validation split, and how training frames were sampled from them."""
 
     train: Identities
     validation: Identities
@@ -25,6 +25,7 @@ class UsedEpisodes:
 
     @classmethod
     def record(cls, train: FrameTable, validation: FrameTable, data: DataConfig, seed: int) -> "UsedEpisodes":
+        """Return the record of the episodes of two frame tables."""
         return cls(
             _identities(train), _identities(validation), data.num_samples_per_episode, data.fail_success_ratio, seed
         )
@@ -37,13 +38,12 @@ class UsedEpisodes:
         return cls(**values)
 
     def find(self, directories: Sequence[str] = ()) -> tuple[FrameTable, FrameTable]:
-        """The frames to train on and those that were held out; a DataError names what is missing or has changed.
+        """Return the training frames and the held-out frames; a DataError names episodes that are missing or changed.
 
-        Episodes are looked for where they were, or in `directories` if any are given.
+        Episodes are looked for at their recorded paths, or in `directories` if any are given.
         """
-        moved = {StoredEpisode(path).identity: path for place in directories for path in episode_paths(Path(place))}
-        places = moved if directories else None
-        train, validation = (_find(part, places) for part in (self.train, self.validation))
+        moved = {StoredEpisode(path).identity: path for folder in directories for path in episode_paths(Path(folder))}
+        train, validation = (_find(part, moved if directories else None) for part in (self.train, self.validation))
         sampled = sample_per_episode(tabulate(train), self.num_samples_per_episode, self.seed)
         return limit_failures(sampled, self.fail_success_ratio, self.seed), tabulate(validation)
 
@@ -59,13 +59,13 @@ def _find(recorded: Identities, moved: Mapping[str, Path] | None) -> list[Stored
     if lost:
         raise DataError(
             f"{len(lost)} of the {len(recorded)} episodes that the reward model was trained or validated on are "
-            f"missing or have changed, such as {lost[0]}. If they were moved, say where they are with data.data_path"
+            f"missing or have changed, such as {lost[0]}. If they were moved, set data.data_path to their directory"
         )
     return found
 
 
 def split_frames(episodes: Sequence[StoredEpisode], data: DataConfig, seed: int) -> tuple[FrameTable, FrameTable]:
-    """The frames to train on and those that are held out, from different episodes."""
+    """Split episodes and return the training frames and the held-out frames."""
     train, validation = split_by_episode(tabulate(episodes), data.val_fraction, seed)
     train = sample_per_episode(train, data.num_samples_per_episode, seed)
     return limit_failures(train, data.fail_success_ratio, seed), validation

@@ -1,4 +1,4 @@
-"""The reward of a policy run: asks its reward models about a rollout, audits them, lets them learn."""
+"""The rewards of a policy run: scores rollouts with its reward models, audits the models and trains them."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.loading import model_class, named_models
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, RewardRule, TermFacts, compute_reward, model_reward
-from rewardlab.rewards.trainer import Judgement, RewardTrainer, needs_trainer
+from rewardlab.rewards.trainer import RewardTrainer, RolloutEstimates, needs_trainer
 from rewardlab.types import Batch
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.env import FrameRequest
@@ -21,15 +21,15 @@ from rewardlab.workers.group import Group, Worker
 from rewardlab.workers.reward import launch_reward_workers
 from rewardlab.workers.rollout import Rollout
 
-Spaces = tuple[spaces.Space[Any], spaces.Space[Any]]  # of one environment: observations, actions
+Spaces = tuple[spaces.Space[Any], spaces.Space[Any]]  # observation space, action space of one environment
 
 
 class PolicyRewards:
-    """The terms of a run's reward and the workers that hold their models.
+    """Computes the rewards of a run with the workers that hold its reward models.
 
-    Models that look at frames are with the `scorers`, which are asked while a rollout goes on. Models that learn, or
-    that look at transitions or episodes, are with the `trainer`, which is asked when a rollout is complete. Off policy
-    the learner has copies of the models that are asked again about stored transitions.
+    The `scorers` hold the models that look at frames and score frames during a rollout. The `trainer` holds the models
+    that learn, or that look at transitions or episodes, and scores a rollout when it is complete. With an off-policy
+    algorithm, the learner has copies of the models that score stored transitions again.
     """
 
     def __init__(self, cfg: ExperimentConfig, cluster: Cluster, out: Path) -> None:
@@ -37,28 +37,28 @@ class PolicyRewards:
         self.out = out
         self.off_policy = cfg.algorithm.off_policy is not None
         self.names = list(named_models(cfg.reward)) if cfg.reward.use_reward_model else []
-        wanted = dict(zip(self.names, cfg.reward.models, strict=False))
-        shown = [name for name in self.names if model_class(wanted[name]).looks_at == "frames"]
-        self._trained = [name for name in self.names if needs_trainer(cfg.reward, wanted[name])]
+        model_configs = dict(zip(self.names, cfg.reward.models, strict=False))
+        frame_models = [name for name in self.names if model_class(model_configs[name]).looks_at == "frames"]
+        self._trained = [name for name in self.names if needs_trainer(cfg.reward, model_configs[name])]
         self.scorers: Group | None = None
         self.trainer: Worker | None = None
         self.facts: dict[str, TermFacts] = {}
-        if shown:
-            self.scorers = launch_reward_workers(cluster, cfg.reward, shown, off_policy=self.off_policy)
+        if frame_models:
+            self.scorers = launch_reward_workers(cluster, cfg.reward, frame_models, off_policy=self.off_policy)
             self.facts = self.scorers[0].submit("facts").result()
         self.audits: dict[str, Audit] = {}
-        self._audit_models(shown)
+        self._update_audits(frame_models)
         self.terminal_only = False  # an alarm switched from per_step to terminal rewards
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
 
     def bind(self, cluster: Cluster, actor: Worker, envs: Group, task: Spaces, expert_data: Any) -> None:
-        """Build the models that depend on the task, and give the learner what it needs of the reward."""
+        """Build the models that depend on the observation and action space, and send the learner its copies."""
         self.actor, self.envs = actor, envs
         if self._trained:
             cfg = self.cfg
             self.trainer = cluster.launch(
                 "reward",
-                lambda seat: RewardTrainer.from_config(cfg, task, expert_data=expert_data),
+                lambda _: RewardTrainer.from_config(cfg, task, expert_data=expert_data),
                 name="RewardTrainer",
                 count=1,
             )[0]
@@ -67,21 +67,20 @@ class PolicyRewards:
 
     @property
     def rule(self) -> RewardRule:
-        reward = self.cfg.reward
-        terms = tuple(self.facts[name].term for name in self.names)
-        rule = RewardRule(terms, reward.combine_mode, reward.reward_weight, reward.env_reward_weight)
+        """Return the rule by which the learner's reward is computed."""
+        rule = RewardRule.from_config((self.facts[name].term for name in self.names), self.cfg.reward)
         return rule.at_last_steps_only() if self.terminal_only else rule
 
     @property
     def frame_request(self) -> FrameRequest | None:
-        """The frames that environments must show."""
+        """Return the frames that environment workers must render for the reward models."""
         cameras = tuple(dict.fromkeys(camera for facts in self.facts.values() for camera in facts.term.cameras))
         terminal = self.terminal_only or self.cfg.reward.reward_mode == "terminal"
         return FrameRequest(cameras, terminal) if cameras else None
 
     @property
-    def ending(self) -> list[str]:
-        """The models whose verdict ends an episode."""
+    def success_detectors(self) -> list[str]:
+        """Return the names of the models whose predicted success ends an episode."""
         return [name for name, facts in self.facts.items() if facts.term.ends_episode]
 
     @property
@@ -90,43 +89,43 @@ class PolicyRewards:
 
     @property
     def alarms(self) -> list[Alarm]:
-        """All of this run."""
+        """Return all audit alarms of this run."""
         return [alarm for audit in self.audits.values() for alarm in audit.alarms]
 
     def stored_frames(self, rollout: Rollout) -> dict[str, Any] | None:
-        """The frames that the learner must keep with a rollout, for models that are asked again."""
-        again = any(facts.term.cameras and facts.term.asked_again != "never" for facts in self.facts.values())
-        return rollout.frames.all() if again and rollout.frames is not None else None
+        """Return the frames of a rollout that the learner must store, because models score them again later."""
+        rescored = any(facts.term.cameras and facts.term.rescored != "never" for facts in self.facts.values())
+        return rollout.frames.all() if rescored and rollout.frames is not None else None
 
     def pretrain(self) -> None:
-        """Train the models on their expert data, before the policy acts."""
+        """Train the models on their expert data, before the first rollout."""
         if self.trainer is None:
             raise ConfigError("reward.pretrain: found true, but no reward model of this run learns from expert data")
         self.trainer.change("pretrain")
         self._share_models(self._trained)
 
     def begin_episodes(self) -> None:
-        """All environments were reset: unfinished episodes are dropped."""
-        if self.trainer is not None and self._looks_at("episodes"):
+        """Drop unfinished episodes, because all environments were reset."""
+        if self.trainer is not None and self._any_looks_at_episodes():
             self.trainer.change("begin")
 
     def compute_rewards(self, rollout: Rollout, iteration: int) -> tuple[Batch, dict[str, float]]:
-        """The rollout with the estimates of all models and the `reward` that follows, and figures of it."""
-        batch, rule, figures = rollout.batch, self.rule, {}
+        """Return the batch of a rollout with the estimates of all models and the `reward`, and metrics to log."""
+        batch, rule, metrics = rollout.batch, self.rule, {}
         if rule.terms:
-            figures = self._audit(rollout, iteration)
-            figures |= self._ask_trainer(rollout, iteration)
-            asked = torch.ones(batch.batch_size, dtype=torch.bool)
+            metrics = self._audit(rollout, iteration)
+            metrics |= self._train_and_estimate(rollout, iteration)
+            scored = torch.ones(batch.batch_size, dtype=torch.bool)
             if rollout.frames is not None and all(term.cameras for term in rule.terms):
-                asked = rollout.frames.scored
-            figures["rollout/model_rewards"] = float(model_reward(rule, batch)[asked].mean()) if asked.any() else 0.0
+                scored = rollout.frames.scored
+            metrics["rollout/model_rewards"] = float(model_reward(rule, batch)[scored].mean()) if scored.any() else 0.0
         batch["reward"] = compute_reward(rule, batch)
-        figures["rollout/rewards"] = float(batch["reward"].mean())
-        figures["rollout/rewards_std"] = float(batch["reward"].std(unbiased=False))
-        return batch, figures
+        metrics["rollout/rewards"] = float(batch["reward"].mean())
+        metrics["rollout/rewards_std"] = float(batch["reward"].std(unbiased=False))
+        return batch, metrics
 
-    def go_terminal(self) -> None:
-        """From here on only last frames count; the environments must be told the new `frame_request`."""
+    def switch_to_terminal(self) -> None:
+        """Score only the last frame of each episode from now on; environment workers need the new `frame_request`."""
         self.terminal_only = True
         for audit in self.audits.values():
             audit.restart()
@@ -149,7 +148,7 @@ class PolicyRewards:
         self._share_models(self._trained)
 
     def save(self, name: str) -> None:
-        """Write the models that learn, or began untrained, below reward_models/`name`."""
+        """Write checkpoints of the trainer's models below reward_models/`name`."""
         if self.trainer is not None:
             self.trainer.submit("save", self.out / "reward_models" / name, retry=True).result()
 
@@ -158,65 +157,67 @@ class PolicyRewards:
         for audit in self.audits.values():
             audit.close()
 
-    def _looks_at(self, what: str) -> bool:
-        return any(facts.term.looks_at == what for facts in self.facts.values())
+    def _any_looks_at_episodes(self) -> bool:
+        return any(facts.term.looks_at == "episodes" for facts in self.facts.values())
 
-    def _learning(self) -> list[str]:
-        return [name for name in self._trained if self.facts[name].term.learns]
-
-    def _ask_trainer(self, rollout: Rollout, iteration: int) -> dict[str, float]:
-        """Let models learn from the rollout, then add what those that do not look at frames say of it."""
+    def _train_and_estimate(self, rollout: Rollout, iteration: int) -> dict[str, float]:
+        """Train models on the rollout, then add the estimates of those that look at transitions or episodes to it."""
         if self.trainer is None:
             return {}
-        batch, learning = rollout.batch, self._learning()
-        judgement: Judgement
+        batch = rollout.batch
+        learning = [name for name in self._trained if self.facts[name].term.learns]
+        result: RolloutEstimates
         if learning:
-            judgement = self.trainer.change("update", batch, iteration, self._labelled_frames(rollout, learning))
+            result = self.trainer.change("update", batch, iteration, self._labelled_frames(rollout, learning))
             self._share_models(learning)
-        elif self._looks_at("episodes"):  # whose unfinished ones are kept
-            judgement = self.trainer.change("judge", batch)
+        elif self._any_looks_at_episodes():  # the trainer stores unfinished episodes, so its state changes
+            result = self.trainer.change("estimate_rollout", batch)
         else:
-            judgement = self.trainer.submit("judge", batch, retry=True).result()
-        for name, estimate in judgement.estimates.items():
+            result = self.trainer.submit("estimate_rollout", batch, retry=True).result()
+        for name, estimate in result.estimates.items():
             batch[ESTIMATE, name] = estimate
-            batch[MODEL_VERSION, name] = torch.full_like(estimate, judgement.versions[name], dtype=torch.int32)
-        return judgement.figures
+            batch[MODEL_VERSION, name] = torch.full_like(estimate, result.versions[name], dtype=torch.int32)
+        return result.metrics
 
     def _labelled_frames(self, rollout: Rollout, learning: list[str]) -> dict[str, Any] | None:
         if rollout.frames is None or not any(self.facts[name].term.cameras for name in learning):
             return None
         success = self._true_success(rollout)
         if success is None:
-            raise ConfigError("reward.cotrain: the environment does not report success: there is nothing to learn from")
+            raise ConfigError(
+                "reward.cotrain: found true, but the environment does not report success, so that frames have no "
+                "labels to learn from; set it to false"
+            )
         return {"images": rollout.frames.all(), "success": success}
 
     def _share_models(self, names: list[str]) -> None:
-        """Give copies of changed models to the workers that ask them, and the new rule to the learner."""
+        """Send copies of changed models to the workers that use them, and the new rule to the learner."""
         state: dict[str, Any] = {}
-        shown = [name for name in names if self.facts[name].term.cameras]
-        if self.trainer is not None and names and (self.off_policy or shown):
+        frame_models = [name for name in names if self.facts[name].term.cameras]
+        if self.trainer is not None and names and (self.off_policy or frame_models):
             state = self.trainer.submit("state_dict", names, retry=True).result()
             self.facts |= self.trainer.submit("facts", retry=True).result()
-        if self.scorers is not None and shown:
-            self.scorers.setup("load_weights", {name: state[name] for name in shown})
-        if shown and self.ending:
-            self.envs.setup("load_reward_models", {name: state[name] for name in shown})
-        self._audit_models(shown)
+        frame_state = {name: state[name] for name in frame_models}
+        if self.scorers is not None and frame_models:
+            self.scorers.setup("load_weights", frame_state)
+        if frame_models and self.success_detectors:
+            self.envs.setup("load_reward_models", frame_state)
+        self._update_audits(frame_models)
         if self.off_policy:
             self.actor.submit("set_rewards", self.rule, state).result()
 
     def _true_success(self, rollout: Rollout) -> Tensor | None:
-        """Whether each frame that was scored is a success; None where the environment does not know."""
+        """Return the true success of each scored frame; None if the environment does not report it."""
         if rollout.episodes.success_once is None or rollout.frames is None:
             return None
         success: Tensor = rollout.batch["success"][rollout.frames.scored]
         return success
 
     def _audit(self, rollout: Rollout, iteration: int) -> dict[str, float]:
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         self.new_alarms = ()
         if rollout.frames is None:
-            return figures
+            return metrics
         frames = rollout.frames
         for name, audit in self.audits.items():
             camera = self.facts[name].term.cameras[0]
@@ -224,15 +225,15 @@ class PolicyRewards:
                 iteration,
                 probability=rollout.batch[ESTIMATE, name][frames.scored],
                 success=self._true_success(rollout),
-                frames=lambda rows, camera=camera: frames(rows)[camera],  # type: ignore[misc]
+                frames=lambda rows, camera=camera: frames.select(rows)[camera],  # type: ignore[misc]
             )
             self.new_alarms += result.alarms
             prefix = "audit/" if len(self.audits) == 1 else f"audit/{name}/"
-            figures |= {key.replace("audit/", prefix, 1): value for key, value in result.figures.items()}
-        return figures
+            metrics |= {key.replace("audit/", prefix, 1): value for key, value in result.metrics.items()}
+        return metrics
 
-    def _audit_models(self, names: list[str]) -> None:
-        """Tell the audit of each of these terms that gives probabilities about its model as it is now."""
+    def _update_audits(self, names: list[str]) -> None:
+        """Set the current thresholds and score histograms in the audits of these terms."""
         several = sum(facts.term.probability_map is not None for facts in self.facts.values()) > 1
         for name in names:
             term, metrics = self.facts[name]

@@ -1,4 +1,4 @@
-"""The workers of a policy run, launched as its config says."""
+"""Launches the workers of a policy run, as its config says."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,17 +14,17 @@ from rewardlab.pipelines.policy_rewards import PolicyRewards
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.rl.make import make_policy_network
 from rewardlab.workers.actor import ActorWorker
-from rewardlab.workers.cluster import Cluster, Seat
+from rewardlab.workers.cluster import Cluster, WorkerPlacement
 from rewardlab.workers.env import EnvWorker
 from rewardlab.workers.group import Group, Worker
 from rewardlab.workers.reward import RewardWorker
 from rewardlab.workers.rollout import Lanes, RolloutWorker
-from rewardlab.workers.threads import threads_of_a_large_network
+from rewardlab.workers.threads import default_torch_threads
 
 
 @dataclass(frozen=True)
 class PolicyWorkers:
-    """All that a training loop calls."""
+    """The workers that the training loop calls."""
 
     rewards: PolicyRewards
     envs: Group
@@ -35,15 +35,15 @@ class PolicyWorkers:
 
 
 def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any = None) -> PolicyWorkers:
-    """Launch reward workers, environments, learner and policies, in this order: each needs what came before."""
+    """Launch the reward workers, environment workers, learner and rollout workers; each needs the ones before it."""
     rewards = PolicyRewards(cfg, cluster, out)
     envs = _launch_envs(cfg, cluster, rewards)
     task = envs[0].submit("spaces").result()
-    threads = cfg.actor.threads or (threads_of_a_large_network() if cfg.actor.model.kind == "cnn" else 1)
-    actors = cluster.launch("actor", lambda seat: ActorWorker(cfg, *task, threads=threads), name="ActorGroup", count=1)
+    threads = cfg.actor.threads or (default_torch_threads() if cfg.actor.model.kind == "cnn" else 1)
+    actors = cluster.launch("actor", lambda _: ActorWorker(cfg, *task, threads=threads), name="ActorGroup", count=1)
     policies = cluster.launch(
         "rollout",
-        lambda seat: RolloutWorker(make_policy_network(cfg, *task), task[1], seed=_seed(cfg, 1, seat)),
+        lambda placement: RolloutWorker(make_policy_network(cfg, *task), task[1], seed=_seed(cfg, 1, placement)),
         name="RolloutGroup",
         count=len(envs),
     )
@@ -62,14 +62,14 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
 
 def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards) -> Group:
     collection = cfg.data.collection if cfg.data.collection.enabled else None
-    request, keep_next = rewards.frame_request, rewards.needs_next_observations
+    request, detectors, keep_next = rewards.frame_request, rewards.success_detectors, rewards.needs_next_observations
 
-    def make(seat: Seat) -> EnvWorker:
+    def make(placement: WorkerPlacement) -> EnvWorker:
         return EnvWorker(
-            _share(cfg.env.train, seat),
-            seed=_seed(cfg, 0, seat),
+            _worker_share(cfg.env.train, placement),
+            seed=_seed(cfg, 0, placement),
             frames=request,
-            ending=RewardWorker(cfg.reward, names=rewards.ending) if rewards.ending else None,
+            success_detector=RewardWorker(cfg.reward, names=detectors) if detectors else None,
             collection=collection,
             keep_next=keep_next,
         )
@@ -77,15 +77,15 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
     return cluster.launch("env", make, name="EnvGroup")
 
 
-def _seed(cfg: ExperimentConfig, stream: int, seat: Seat) -> int:
-    """Environments and policies use independent random streams, one for each worker."""
-    return int(np.random.SeedSequence([cfg.seed, stream, seat.index]).generate_state(1)[0])
+def _seed(cfg: ExperimentConfig, stream: int, placement: WorkerPlacement) -> int:
+    """Return the seed of a worker. Environments and policies use independent RNG streams (0 and 1)."""
+    return int(np.random.SeedSequence([cfg.seed, stream, placement.index]).generate_state(1)[0])
 
 
-def _share(env: EnvConfig, seat: Seat) -> EnvConfig:
-    if env.num_envs < seat.count:
+def _worker_share(env: EnvConfig, placement: WorkerPlacement) -> EnvConfig:
+    if env.num_envs < placement.count:
         raise ConfigError(
-            f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={seat.count}"
+            f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={placement.count}"
         )
-    first, last = (env.num_envs * edge // seat.count for edge in (seat.index, seat.index + 1))
+    first, last = (env.num_envs * edge // placement.count for edge in (placement.index, placement.index + 1))
     return replace(env, num_envs=last - first)

@@ -1,4 +1,4 @@
-"""Stages 1 and 3: a policy, on the environment's own reward or on a learned one."""
+"""Trains a policy with the environment's reward (stage 1) or with learned rewards (stage 3)."""
 
 import math
 import time
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
@@ -27,29 +26,29 @@ from rewardlab.workers.threads import torch_threads
 
 @dataclass
 class Progress:
-    """Where a run is."""
+    """Counters of a run."""
 
-    iteration: int = 0  # rollout-and-update rounds done
+    iteration: int = 0  # iterations of rollout and update that are complete
     env_steps: int = 0
     updates: int = 0  # optimizer steps of the policy
-    stopped: str | None = None  # why it ended before its budget was spent
+    stopped: str | None = None  # why the run stopped early
 
 
 def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: Any = None) -> Path:
-    """Train as `cfg` says; returns the last checkpoint.
+    """Train a policy as `cfg` says and return the last checkpoint.
 
-    `expert_data` is for reward models that learn from an expert and whose config names no file of it: anything that
-    `rewardlab.rewards.zoo.experts` reads.
+    `expert_data`, in any form that `rewardlab.rewards.zoo.experts` reads, is for reward models that learn from an
+    expert and whose config has no expert_data_path.
     """
     refuse_robot_keys(cfg)
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     if (out / HISTORY).exists() and cfg.runner.resume_dir is None:
         raise DataError(
-            f"{out} has a run already. Choose another runner.logger.log_path, or continue that run with "
+            f"{out} already contains a run. Choose another runner.logger.log_path, or continue that run with "
             f"runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
-    # Reward workers are threads of their own, so all cores are used all the same.
+    # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
@@ -58,19 +57,22 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
             while not training.finished:
-                figures = training.iterate()
-                log.write(training.progress.iteration, figures, _words(figures, bool(training.rewards.alarms)))
+                metrics = training.iterate()
+                log.write(training.progress.iteration, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
                 for alarm in training.rewards.new_alarms:
                     log.say(f"[bold red]alarm[/]: {alarm.words}")
                 training.save_if_due()
         training.close()
-    report = _report(cfg, training, out)
-    _summarize(console, training, report)
+    report = _write_report(cfg, training, out)
+    if training.progress.stopped:
+        console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
+    for name, path in (("checkpoint", training.checkpoint), ("report", report)):
+        console.print(f"{name}: {path}", highlight=False, soft_wrap=True, markup=False)
     return training.checkpoint
 
 
 class PolicyTraining:
-    """What happens in an iteration of a run: roll out, compute rewards, update, evaluate."""
+    """The training loop of a policy: each iteration collects a rollout, computes rewards, updates and evaluates."""
 
     def __init__(self, cfg: ExperimentConfig, workers: PolicyWorkers, out: Path) -> None:
         self.cfg = cfg
@@ -80,11 +82,11 @@ class PolicyTraining:
         self.actor = workers.actor
         self.progress = Progress()
         self.checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
-        self._afresh = True
-        self._best: float | None = None  # evaluation that reward_models/best was saved at
+        self._reset_next = True  # reset all environments before the next rollout
+        self._best: float | None = None  # best evaluation so far, at which reward_models/best was saved
 
     def iterate(self) -> dict[str, float]:
-        """One round; the figures to log."""
+        """Run one iteration and return the metrics to log."""
         clock = Clock()
         cfg, progress = self.cfg, self.progress
         with clock("sync"):
@@ -94,34 +96,37 @@ class PolicyTraining:
         off_policy = cfg.algorithm.off_policy
         at_random = off_policy is not None and progress.env_steps < off_policy.learning_starts
         with clock("rollout"):
-            rollout = self.workers.lanes.roll(
-                progress.iteration, cfg.algorithm.rollout_steps, afresh=self._afresh, at_random=at_random
+            rollout = self.workers.lanes.collect(
+                progress.iteration, cfg.algorithm.rollout_steps, reset=self._reset_next, at_random=at_random
             )
-        self._afresh = False
-        if rollout.afresh:
+        self._reset_next = False
+        if rollout.after_reset:
             self.rewards.begin_episodes()
             self.actor.submit("begin_episodes").result()
         progress.iteration += 1
         with clock("reward"):
-            batch, figures = self.rewards.compute_rewards(rollout, progress.iteration)
-        figures |= _episode_figures(rollout.episodes)
+            batch, metrics = self.rewards.compute_rewards(rollout, progress.iteration)
+        metrics |= _episode_metrics(rollout.episodes)
         progress.env_steps += batch.numel()
         with clock("learn"):
             due = self.actor.submit("add", batch, progress.env_steps, self.rewards.stored_frames(rollout)).result()
             updates = self.actor.submit("update", due).result()
-        figures |= {f"train/{name}": value for name, value in updates.items()}
-        progress.updates = int(figures.get("train/updates", progress.updates))
-        self._heed_alarms()
-        figures |= self._evaluated(clock) if self._due(cfg.runner.val_check_interval) else {}
-        self._stop_early(figures)
+        metrics |= {f"train/{name}": value for name, value in updates.items()}
+        progress.updates = int(metrics.get("train/updates", progress.updates))
+        self._handle_alarms()
+        if self._is_due(cfg.runner.val_check_interval):
+            with clock("evaluate"):
+                metrics |= self._evaluate()
+        self._stop_early(metrics)
         timings = {f"time/{name}": seconds for name, seconds in clock.seconds.items()}
         if rollout.frames is not None:
-            timings["time/compute_model_rewards"] = rollout.waited
-            timings["time/rollout"] -= rollout.waited
-        return {"env_steps": progress.env_steps, **figures, **timings}
+            timings["time/compute_model_rewards"] = rollout.waiting_time
+            timings["time/rollout"] -= rollout.waiting_time
+        return {"env_steps": progress.env_steps, **metrics, **timings}
 
     @property
     def finished(self) -> bool:
+        """Return whether the budget is spent or the run was stopped early."""
         runner, progress = self.cfg.runner, self.progress
         spent = runner.max_env_steps is not None and progress.env_steps >= runner.max_env_steps
         spent |= runner.max_steps is not None and progress.updates >= runner.max_steps
@@ -132,7 +137,8 @@ class PolicyTraining:
         return self.checkpoints / f"global_step_{self.progress.iteration}"
 
     def save_if_due(self) -> None:
-        if not self._due(self.cfg.runner.save_interval):
+        """Write a checkpoint every `runner.save_interval` iterations and at the end."""
+        if not self._is_due(self.cfg.runner.save_interval):
             return
         progress = self.progress
         state = {
@@ -147,12 +153,14 @@ class PolicyTraining:
         facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
         save_state(self.checkpoint, state, facts)
         self.rewards.save("last")
-        # A run resumed from here begins with new episodes, so this one does so too: both go on alike.
-        self._afresh = True
+        # A run resumed from this checkpoint begins with a reset; so does this run, so that both give the same numbers.
+        self._reset_next = True
 
     def resume(self, checkpoint: Path) -> bool:
-        """Go on from a checkpoint of this run; or begin with the policy of an earlier stage, whose reward may have been
-        another one, so that neither its reward models nor its stored transitions come along. Whether it is this run's.
+        """Load a checkpoint of this run, or only the policy of another run; return whether it is this run's.
+
+        The policy of another run may have been trained with another reward, so that run's reward models and replay
+        buffer are not loaded.
         """
         state, facts = load_state(checkpoint)
         if facts.get("algorithm") != self.cfg.algorithm.name:
@@ -166,7 +174,7 @@ class PolicyTraining:
         elif self.cfg.reward.use_reward_model and "audits" not in state["rewards"]:
             raise ConfigError(
                 f"runner.resume_dir: {checkpoint} was written by an earlier version of rewardlab, which stored reward "
-                "models in another form. To begin a new run with its policy, set another "
+                "models in another form. To start a new run with its policy, set another "
                 "runner.logger.experiment_name"
             )
         try:
@@ -187,43 +195,42 @@ class PolicyTraining:
             raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:
             self.workers.envs.setup("request_frames", self.rewards.frame_request)
-        forget_after(self.out, self.progress.iteration)  # last: a run that cannot go on keeps its history
+        forget_after(self.out, self.progress.iteration)  # last: if resuming fails, the run keeps its history
         return True
 
     def close(self) -> None:
-        """Wait for files that workers still write."""
+        """Wait for files that workers are still writing."""
         self.workers.envs.call("close").result()
         self.rewards.close()
 
-    def _heed_alarms(self) -> None:
-        """Do what `reward.audit.on_alarm` says; a warning is for the log alone."""
-        wanted, alarms = self.cfg.reward.audit.on_alarm, self.rewards.new_alarms
-        if alarms and wanted == "stop":
+    def _handle_alarms(self) -> None:
+        """Do what `reward.audit.on_alarm` says; "warn" only writes to the log."""
+        on_alarm, alarms = self.cfg.reward.audit.on_alarm, self.rewards.new_alarms
+        if alarms and on_alarm == "stop":
             self.progress.stopped = f"the audit raised an alarm. {alarms[0].words}"
-        if alarms and wanted == "terminal" and not self.rewards.terminal_only:
-            self.rewards.go_terminal()
+        if alarms and on_alarm == "terminal" and not self.rewards.terminal_only:
+            self.rewards.switch_to_terminal()
             self.workers.envs.setup("request_frames", self.rewards.frame_request)
 
-    def _evaluated(self, clock: "Clock") -> dict[str, float]:
-        with clock("evaluate"):
-            policy = self.workers.evaluated_policy
-            policy.load_state_dict(self.actor.submit("policy_weights").result())
-            figures = self.workers.evaluation.run(policy)
-        reached = figures.get("success_at_end", figures["return"])
-        if self._best is None or reached > self._best:
-            self._best = reached
+    def _evaluate(self) -> dict[str, float]:
+        policy = self.workers.evaluated_policy
+        policy.load_state_dict(self.actor.submit("policy_weights").result())
+        metrics = self.workers.evaluation.run(policy)
+        score = metrics.get("success_at_end", metrics["return"])
+        if self._best is None or score > self._best:
+            self._best = score
             self.rewards.save("best")
-        return {f"eval/{name}": value for name, value in figures.items()}
+        return {f"eval/{name}": value for name, value in metrics.items()}
 
-    def _stop_early(self, figures: Mapping[str, float]) -> None:
-        wanted, reached = self.cfg.runner.stop_at_success, figures.get("eval/success_at_end", 0.0)
-        if wanted is not None and reached >= wanted:
-            self.progress.stopped = f"{reached:.0%} of the episodes succeed (runner.stop_at_success={wanted:g})"
-        enough, found = self.cfg.runner.stop_at_return, figures.get("eval/return", -math.inf)
-        if enough is not None and found >= enough:
-            self.progress.stopped = f"episodes have a mean return of {found:g} (runner.stop_at_return={enough:g})"
+    def _stop_early(self, metrics: Mapping[str, float]) -> None:
+        target, success = self.cfg.runner.stop_at_success, metrics.get("eval/success_at_end", 0.0)
+        if target is not None and success >= target:
+            self.progress.stopped = f"{success:.0%} of the episodes succeed (runner.stop_at_success={target:g})"
+        target, mean_return = self.cfg.runner.stop_at_return, metrics.get("eval/return", -math.inf)
+        if target is not None and mean_return >= target:
+            self.progress.stopped = f"episodes have a mean return of {mean_return:g} (runner.stop_at_return={target:g})"
 
-    def _due(self, interval: int) -> bool:
+    def _is_due(self, interval: int) -> bool:
         return self.progress.iteration % interval == 0 or self.finished
 
     def _total_env_steps(self) -> int:
@@ -231,20 +238,20 @@ class PolicyTraining:
         return min(budget, self.cfg.runner.max_env_steps or budget)
 
 
-def _episode_figures(episodes: Episodes) -> dict[str, float]:
-    """Means over the episodes that ended, if any did."""
-    if not len(episodes.length):
-        return {}
-    figures = {"env/return": float(episodes.reward.mean()), "env/episode_length": float(episodes.length.mean())}
-    for name in ("success_once", "success_at_end"):
-        values = getattr(episodes, name)
-        if values is not None:
-            figures[f"env/{name}"] = float(np.mean(values))
-    return figures
+def _episode_metrics(episodes: Episodes) -> dict[str, float]:
+    """Return means over the episodes that ended, or {} if none did."""
+    columns = {
+        "return": episodes.reward,
+        "episode_length": episodes.length,
+        "success_once": episodes.success_once,
+        "success_at_end": episodes.success_at_end,
+    }
+    known = {name: column for name, column in columns.items() if column is not None and len(column)}
+    return {f"env/{name}": float(column.mean()) for name, column in known.items()}
 
 
 class Clock:
-    """Where the time of an iteration goes."""
+    """Measures how long the parts of an iteration take: `with clock("rollout"): ...`."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -256,19 +263,19 @@ class Clock:
         self.seconds[name] = time.perf_counter() - start
 
 
-def _words(figures: Mapping[str, float], alarmed: bool) -> str:
-    parts = [f"{figures['env_steps']:,} steps"]
-    for name, word in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
-        if name in figures:
-            parts.append(f"{word} {figures[name]:.0%}")
-    if "env/success_at_end" not in figures and "env/return" in figures:
-        parts.append(f"return {figures['env/return']:.1f}")
-    if "rollout/model_rewards" in figures:
-        parts.append(f"model reward {figures['rollout/model_rewards']:.2f}")
+def _progress_line(metrics: Mapping[str, float], alarmed: bool) -> str:
+    parts = [f"{metrics['env_steps']:,} steps"]
+    for name, title in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
+        if name in metrics:
+            parts.append(f"{title} {metrics[name]:.0%}")
+    if "env/success_at_end" not in metrics and "env/return" in metrics:
+        parts.append(f"return {metrics['env/return']:.1f}")
+    if "rollout/model_rewards" in metrics:
+        parts.append(f"model reward {metrics['rollout/model_rewards']:.2f}")
     return "  ".join(parts) + ("  [bold red]ALARM[/]" if alarmed else "")
 
 
-def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
+def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
     rewards = training.rewards
     audited = [rewards.facts[name].metrics for name in rewards.audits]
     return write_policy_report(
@@ -282,7 +289,7 @@ def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
         facts={
             "algorithm": cfg.algorithm.name,
             "environments": str(cfg.env.train.num_envs),
-            "reward": _reward_words(cfg),
+            "reward": _describe_reward(cfg),
             "seed": str(cfg.seed),
             "environment steps": f"{training.progress.env_steps:,}",
             **({"ended early": training.progress.stopped} if training.progress.stopped else {}),
@@ -290,16 +297,8 @@ def _report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
     )
 
 
-def _reward_words(cfg: ExperimentConfig) -> str:
+def _describe_reward(cfg: ExperimentConfig) -> str:
     if not cfg.reward.use_reward_model:
         return f"the environment's own ({cfg.env.train.reward})"
     models = [str(model.checkpoint_path or model.model_type) for model in cfg.reward.models]
     return f"{' + '.join(models)}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"
-
-
-def _summarize(console: Console, training: PolicyTraining, report: Path) -> None:
-    progress = training.progress
-    if progress.stopped:
-        console.print(f"stopped: {progress.stopped}", highlight=False, markup=False, soft_wrap=True)
-    for place, path in (("checkpoint", training.checkpoint), ("report", report)):
-        console.print(f"{place}: {path}", highlight=False, soft_wrap=True, markup=False)

@@ -1,7 +1,7 @@
-"""What every reward model can do, and the registry of their names.
+"""The base class of reward models, and the registry of their names.
 
-A reward model is a network with its objective and its data. It is not an `nn.Module`: `train()` fits it. It knows
-nothing of the learner: `manager.py` turns its estimates into the reward that the learner maximises.
+A reward model is a network with its objective and its data. It is not an `nn.Module`: `train()` fits it. It does not
+know the learner: `manager.py` turns its estimates into the reward that the learner maximises.
 """
 
 from abc import ABC, abstractmethod
@@ -33,30 +33,30 @@ class ScalarLogger(Protocol):
 
 
 class BaseRewardModel(ABC):
-    """Estimates rewards. `collect_data`, `train` and `clear_data` are called in turn while a policy trains.
+    """The base class of reward models: it estimates rewards, and may be trained while a policy trains.
 
-    Data is a TensorDict batch or a list of dictionaries. Constructors build and read no files.
+    A training loop calls `collect_data`, `train` and `clear_data` in turn. Data is a TensorDict batch or a list of
+    dictionaries. Constructors read no files.
 
-    A model whose networks depend on the task learns its shapes from `bind`, which a pipeline calls once with the spaces
-    of its environments. Without an environment, the config says the same as `obs_shape` and `action_shape`; checkpoints
-    do too.
+    If the networks depend on the task, `bind` sets their shapes; a pipeline calls it once with the spaces of its
+    environments. Without an environment, the config has `obs_shape` and `action_shape`; checkpoints have them too.
     """
 
-    model_type: ClassVar[str] = ""  # the name it is registered by
+    model_type: ClassVar[str] = ""  # the registered name
     tb_logger: ScalarLogger | None = None
-    clear_buffer_per_iters: int = 1  # `clear_data` does its work in every n-th iteration
-    # What `estimate` must be given: frames of `image_keys`, transitions in any order, or whole episodes in time order
-    # (because a step's reward depends on the steps before it).
+    clear_buffer_per_iters: int = 1  # `clear_data` clears in every n-th iteration
+    # The data that `estimate` needs: frames of `image_keys`, transitions in any order, or whole episodes in time order
+    # (because the reward of a step depends on the steps before it).
     looks_at: ClassVar[LooksAt] = "transitions"
-    gives_probability: ClassVar[bool] = False  # its estimates are probabilities of success, above or below `threshold`
-    begins_untrained: ClassVar[bool] = False  # its rewards mean nothing before `train`
-    hindsight: ClassVar[bool] = False  # draws stored transitions with goals of its own (`HERRewardModel.sample`)
+    gives_probability: ClassVar[bool] = False  # estimates are probabilities of success, to compare with `threshold`
+    begins_untrained: ClassVar[bool] = False  # rewards are meaningless before `train`
+    hindsight: ClassVar[bool] = False  # samples stored transitions with other goals (`HERRewardModel.sample`)
 
     @abstractmethod
     def estimate(self, data: Any) -> Any:
-        """A copy of `data` with `reward` replaced and the original kept as `env_reward`; see `with_rewards`.
+        """Return a copy of `data` with the estimates as `reward` and the original reward as `env_reward`.
 
-        Neither `data` nor the model is changed.
+        Neither `data` nor the model is changed. See `with_rewards`.
         """
 
     @abstractmethod
@@ -64,72 +64,75 @@ class BaseRewardModel(ABC):
         """Fit the model to the data it has collected."""
 
     def can_train(self) -> bool:
-        """Whether what was collected is enough to train on; a training loop waits until it is."""
+        """Return whether enough data is collected to train; a training loop waits until it is."""
         return True
 
     @abstractmethod
     def collect_data(self, data: Any) -> None:
-        """Add transitions to learn from."""
+        """Add transitions to train on."""
 
     @abstractmethod
     def clear_data(self, iter: int) -> None:
-        """Forget the collected data, if it is time to (`time_to_clear`)."""
+        """Drop the collected data in every n-th iteration (`time_to_clear`)."""
 
     def cotrain(self, data: Any, iter: int) -> None:
-        """One round of learning beside a policy: collect, train if there is enough, clear if it is time to."""
+        """Run one iteration of training beside a policy: collect, train if there is enough data, clear if due."""
         self.collect_data(data)
         if self.can_train():
             self.train()
         self.clear_data(iter)
 
     def load_expert_data(self, data: Any) -> None:
-        """Take data of an expert, for models that learn from one. `clear_data` does not forget it."""
+        """Add data of an expert, for models that learn from one; `clear_data` does not drop it."""
         raise ConfigError(f"reward model '{self.model_type}' does not learn from expert data")
 
     def bind(self, observation_space: Space[Any], action_space: Space[Any]) -> Self:
-        """Build what depends on the task. The spaces are of one environment (`single_observation_space` ...).
+        """Build the networks that depend on the task, and return the model.
 
-        Does nothing for models that know what they look at, such as classifiers.
+        The spaces are those of one environment (`single_observation_space` ...). Models that know their inputs, such
+        as classifiers, do nothing.
         """
         return self
 
-    def check_run(self, reward: RewardConfig, algorithm: AlgorithmConfig) -> None:  # noqa: B027 - most have no objection
-        """Raise a ConfigError if a run with these settings makes no sense with this model."""
+    def check_run(self, reward: RewardConfig, algorithm: AlgorithmConfig) -> None:  # noqa: B027 - optional
+        """Raise a ConfigError if the model cannot be used with these settings."""
 
-    def prepare_cotraining(self, data: DataConfig, seed: int) -> None:  # noqa: B027 - most need nothing
-        """Load what the model needs besides the policy's own transitions, before it is trained further in a run."""
+    def prepare_cotraining(self, data: DataConfig, seed: int) -> None:  # noqa: B027 - optional
+        """Load the data that the model needs besides the policy's transitions, before a run trains it further."""
 
     @property
     def learns_from_expert(self) -> bool:
+        """Return whether the model implements `load_expert_data`."""
         return type(self).load_expert_data is not BaseRewardModel.load_expert_data
 
     def score(self, data: Any) -> Tensor:
-        """What the model says of each row: the `reward` that `estimate` gives, checked for NaN."""
+        """Return the estimate of each row: the `reward` that `estimate` returns, checked for NaN."""
         estimated = self.estimate(data)
         if isinstance(estimated, list):
             return checked_scores(torch.stack([torch.as_tensor(item["reward"]).reshape(()) for item in estimated]))
         return checked_scores(estimated["reward"])
 
     def time_to_clear(self, iter: int) -> bool:
+        """Return whether `clear_data` clears in this iteration."""
         return iter % self.clear_buffer_per_iters == 0
 
     def settings(self) -> dict[str, Any]:
-        """Arguments of the constructor that build the same model again; stored in checkpoints, so plain values."""
+        """Return the constructor arguments that build the same model again, as plain values for a checkpoint."""
         return {}
 
     def facts(self) -> dict[str, Any]:
-        """What else a checkpoint says about the model, such as its threshold."""
+        """Return other values to store in a checkpoint, such as the threshold."""
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """What `config.json` of a checkpoint says."""
+        """Return the contents of a checkpoint's `config.json`."""
         return {"model_type": self.model_type, "architecture": self.settings(), **self.facts()}
 
     def _modules(self) -> dict[str, nn.Module]:
         return {name: value for name, value in vars(self).items() if isinstance(value, nn.Module)}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every parameter and running statistic of every network the model has."""
+        """Return the parameters and running statistics of all networks."""
         return {
             f"{name}.{key}": value
             for name, module in self._modules().items()
@@ -137,42 +140,46 @@ class BaseRewardModel(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load the parameters and running statistics of all networks."""
         check_weights(self.state_dict(), state, "state_dict")
         for name, module in self._modules().items():
             start = f"{name}."
             module.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
 
     def training_state(self) -> dict[str, Any]:
-        """All that an interrupted training needs to go on exactly: more than `state_dict`, for models that learn."""
+        """Return the state from which training continues exactly; models that learn add optimizers and data."""
         return {"weights": self.state_dict()}
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
+        """Load the result of `training_state`."""
         self.load_state_dict(state["weights"])
 
     def to(self, device: str | torch.device) -> Self:
+        """Move all networks to a device and return the model."""
         for module in self._modules().values():
             module.to(device)
         return self
 
     def save(self, path: str | Path, *, card: str | None = None) -> Path:
-        """Write a checkpoint directory with the model card `card`; an existing checkpoint there is replaced safely."""
+        """Write a checkpoint directory with the model card `card`; an existing checkpoint is replaced atomically."""
         return write_checkpoint(Path(path), self.describe(), self.state_dict(), card=card)
 
     def load(self, path: str | Path) -> None:
-        """Take the weights of a checkpoint of the same architecture; `load_reward_model` builds the model too."""
+        """Load the weights of a checkpoint with the same architecture; `load_reward_model` also builds the model."""
         self.load_state_dict(read_checkpoint(Path(path)).weights)
 
     @classmethod
     def from_settings(
         cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
     ) -> Self:
-        """Build the model; what must be read from files beside the constructor is read here."""
+        """Build the model from its settings and read the files that the settings name."""
         model = cls(**settings)
         model.tb_logger = tb_logger
         return model.to(device)
 
 
 def checked_scores(scores: Tensor) -> Tensor:
+    """Return the scores; raise a DataError if one of them is NaN."""
     bad = scores.flatten().isnan().nonzero()
     if len(bad):
         raise DataError(
@@ -186,11 +193,11 @@ REWARD_MODELS: Registry[type[BaseRewardModel]] = Registry("reward model")
 
 
 def register_reward_model(name: str) -> Callable[[M], M]:
-    """Class decorator: `create_reward_model({"type": name, ...})` builds the class with the other keys as arguments."""
+    """Register the decorated class: `create_reward_model({"type": name, ...})` builds it with the other keys."""
 
     def add(cls: M) -> M:
         if not (isinstance(cls, type) and issubclass(cls, BaseRewardModel)):
-            raise ConfigError(f"reward model '{name}' must be a subclass of BaseRewardModel")
+            raise ConfigError(f"reward model '{name}': found {cls!r}, expected a subclass of BaseRewardModel")
         REWARD_MODELS.register(name)(cls)
         if "model_type" not in vars(cls):
             cls.model_type = name
@@ -200,12 +207,12 @@ def register_reward_model(name: str) -> Callable[[M], M]:
 
 
 def with_rewards(data: T, rewards: Tensor) -> T:
-    """A shallow copy of `data` with `reward` replaced; what was there is kept as `env_reward`.
+    """Return a shallow copy of `data` with `rewards` as `reward` and the original reward as `env_reward`.
 
-    Data that has an `env_reward` already keeps it: what the environment said does not change by estimating twice.
+    An `env_reward` that is already there is kept, so that estimating twice does not lose the environment's reward.
     """
     if len(rewards) != len(data):
-        raise DataError(f"{len(rewards)} rewards for {len(data)} transitions")
+        raise DataError(f"{len(rewards)} rewards for {len(data)} transitions; expected one each")
     rewards = rewards.detach()
     if isinstance(data, TensorDictBase):
         copy = data.clone(recurse=False)
@@ -223,7 +230,7 @@ def _items_with_rewards(data: Sequence[Mapping[str, Any]], rewards: Tensor) -> l
     originals: Sequence[Any] = [item.get("reward") for item in data]
     new: Sequence[Any]
     if data and all(isinstance(original, Tensor) for original in originals):
-        # All at once: copying tensors of one number each would take longer than any network.
+        # In one operation: copying one-number tensors one by one would take longer than the network.
         new = rewards.reshape(len(data), *originals[0].shape).unbind()
         originals = torch.stack(list(originals)).unbind()
     else:

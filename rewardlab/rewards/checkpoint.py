@@ -1,10 +1,10 @@
-"""The files of a checkpoint: a directory that explains itself.
+"""Writes and reads the files of a checkpoint directory.
 
-    config.json         what the model is: type, architecture, cameras, threshold, temperature, figures
-    model.safetensors   its weights
-    README.md           its model card, with the pictures beside it
+    config.json         model type, architecture, cameras, threshold, temperature, metrics
+    model.safetensors   weights
+    README.md           model card, with its images beside it
 
-The directory appears complete or not at all. What the entries mean is not known here.
+The directory is written atomically. The meaning of the config's entries is not known here.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What was found at a path. `config` is None for weights that come without a description."""
+    """The weights and the config of a stored model. `config` is None for weights that are stored without one."""
 
     source: Path
     weights: dict[str, Tensor]
@@ -47,14 +47,16 @@ def write_checkpoint(
     card: str | None = None,
     pictures: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write a checkpoint directory at `path`. A checkpoint that is there stays whole until the new one is.
+    """Write a checkpoint directory to `path`; an existing checkpoint is kept until the new one is complete.
 
-    `pictures` are files that the model card shows, by name.
+    `pictures` are the files, by name, that the model card shows.
     """
-    _refuse_to_replace_other_things(path)
+    empty_or_checkpoint = path.is_dir() and ((path / CONFIG).is_file() or not any(path.iterdir()))
+    if path.exists() and not empty_or_checkpoint:
+        raise DataError(f"{path}: exists and is not a checkpoint directory; it is not replaced. Choose another path")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    description = {"format_version": FORMAT_VERSION, "rewardlab_version": version("rewardlab"), **_plain(config)}
+    description = {"format_version": FORMAT_VERSION, "rewardlab_version": version("rewardlab"), **_to_json(config)}
     files = {
         WEIGHTS: save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}),
         CARD: (card or _minimal_card(path.name, description)).encode(),
@@ -70,7 +72,7 @@ def write_checkpoint(
                 file.flush()
                 os.fsync(file.fileno())
         _sync(temporary)
-        _publish(temporary, path)
+        _move_into_place(temporary, path)
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -78,10 +80,10 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: Path) -> StoredModel:
-    """Read a checkpoint directory, a bare .safetensors, or the dictionary of a training script in a .pt."""
-    previous = _previous(path)
-    if not path.exists() and previous.is_dir():  # a kill between the two renames of `_publish`
-        path = previous
+    """Read a checkpoint directory, a .safetensors file, or a .pt file with the dictionary of a training script."""
+    backup = _backup_path(path)
+    if not path.exists() and backup.is_dir():  # the process was killed between the renames of `_move_into_place`
+        path = backup
     if path.is_dir():
         return _read_directory(path)
     if not path.exists():
@@ -96,7 +98,7 @@ def read_checkpoint(path: Path) -> StoredModel:
     if config is None and path.suffix == ".safetensors" and beside.is_file():
         config = _parse(_read_text(beside), str(beside))
     if isinstance(config, dict) and "architecture" in config:
-        return StoredModel(path, weights, _checked(config, path))
+        return StoredModel(path, weights, _check_format(config, path))
     return StoredModel(path, weights, None)
 
 
@@ -109,10 +111,10 @@ def _read_directory(path: Path) -> StoredModel:
     config = _parse(_read_text(path / CONFIG), str(path / CONFIG))
     if "architecture" not in config:
         raise DataError(f"{path / CONFIG}: not written by rewardlab: 'architecture' is missing")
-    return StoredModel(path, read_tensor_file(path / WEIGHTS)[0], _checked(config, path / CONFIG))
+    return StoredModel(path, read_tensor_file(path / WEIGHTS)[0], _check_format(config, path / CONFIG))
 
 
-def _checked(config: dict[str, Any], source: Path) -> dict[str, Any]:
+def _check_format(config: dict[str, Any], source: Path) -> dict[str, Any]:
     found = config.get("format_version", FORMAT_VERSION)
     if type(found) is not int or not 1 <= found <= FORMAT_VERSION:
         raise DataError(
@@ -140,14 +142,14 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     return config
 
 
-def _plain(value: Any) -> Any:
-    """Plain JSON values: NumPy and torch numbers become Python's, an undefined figure (NaN) becomes null."""
+def _to_json(value: Any) -> Any:
+    """Return plain JSON values: NumPy and torch numbers become Python numbers, NaN becomes null."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _to_json(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
@@ -159,39 +161,32 @@ def _minimal_card(name: str, config: Mapping[str, Any]) -> str:
     return f"# {name}\n\nA reward model of rewardlab.\n\n```python\n{load}\n```\n\n```json\n{text}\n```\n"
 
 
-def _refuse_to_replace_other_things(path: Path) -> None:
-    empty_or_checkpoint = path.is_dir() and ((path / CONFIG).is_file() or not any(path.iterdir()))
-    if path.exists() and not empty_or_checkpoint:
-        raise DataError(f"{path}: exists and is not a checkpoint directory; it is not replaced. Choose another path")
-
-
 def _remove_leftovers(path: Path) -> None:
-    """Remove what killed writers of this checkpoint left behind."""
+    """Remove temporary directories of processes that were killed while writing this checkpoint."""
     for entry in path.parent.glob(f".{path.stem}.*.tmp"):
         if leftover_of(entry) is not None:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _previous(path: Path) -> Path:
+def _backup_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.previous")
 
 
-def _publish(temporary: Path, path: Path) -> None:
-    """Put `temporary` at `path`; afterwards what was there is at `temporary` or gone."""
-    if not path.exists() or _exchange(temporary, path):
-        if not path.exists():
-            temporary.rename(path)
-        return
-    # No system call swaps two directories here: between these renames a reader finds the old one by its other name.
-    previous = _previous(path)
-    shutil.rmtree(previous, ignore_errors=True)
-    path.rename(previous)
-    temporary.rename(path)
-    shutil.rmtree(previous, ignore_errors=True)
+def _move_into_place(temporary: Path, path: Path) -> None:
+    """Move the directory `temporary` to `path`; an existing directory is deleted or moved to `temporary`."""
+    if not path.exists():
+        temporary.rename(path)
+    elif not _exchange(temporary, path):
+        # Without a system call that swaps directories: between the renames, readers find the old one at the backup.
+        backup = _backup_path(path)
+        shutil.rmtree(backup, ignore_errors=True)
+        path.rename(backup)
+        temporary.rename(path)
+        shutil.rmtree(backup, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two directories in one step (Linux's renameat2). False where the system cannot."""
+    """Swap two directories atomically with Linux's renameat2; return False if the system does not support it."""
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
@@ -201,7 +196,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _sync(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # Windows cannot open a directory
+    with contextlib.suppress(OSError):  # Windows cannot open directories
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Success classifiers: reward models that give each frame a probability of success."""
+"""Success classifiers: reward models that predict the probability of success of each frame."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,21 +38,21 @@ from rewardlab.rewards.zoo.transitions import read_images, read_labels
 MINI_BATCH = 256
 
 
-class Fitting(TypedDict, total=False):
-    """How `train()` learns from collected frames while a policy trains; `rewardlab.training` has its own settings."""
+class TrainingOptions(TypedDict, total=False):
+    """Settings of `train()`, which trains on collected frames beside a policy; not those of `rewardlab.training`."""
 
     learning_rate: float  # 1e-4
     batch_size: int  # 32; half of each batch are successes
-    update_per_collect: int  # 50 batches a call of `train()`
+    update_per_collect: int  # 50 batches per call of `train()`
     clear_buffer_per_iters: int  # 1
     seed: int  # 0
 
 
 class SuccessClassifier(BaseRewardModel):
-    """A network over frames, with the threshold and temperature that make its answer a verdict.
+    """A reward model over frames: a network, a temperature that calibrates it, and a threshold that decides success.
 
-    `probabilities` is the one entry for scoring: validation, scoring of files and RL all go through it, so the same
-    frame gets the same probability everywhere, whatever batch it is in.
+    Validation, scoring of files and RL all call `probabilities`, so that a frame has the same probability everywhere,
+    whatever batch it is in.
     """
 
     looks_at: ClassVar[LooksAt] = "frames"
@@ -79,20 +79,20 @@ class SuccessClassifier(BaseRewardModel):
         self.clear_buffer_per_iters = clear_buffer_per_iters
         self.threshold = 0.5
         self.temperature = 1.0
-        self.class_prior: float | None = None  # share of successes in the data it was trained on
+        self.class_prior: float | None = None  # fraction of successes in the training data
         self.metrics: dict[str, Any] = {}
         self.notes: list[str] = []
-        self.used_episodes: UsedEpisodes | None = None  # that trained and validated it; None: nobody recorded them
+        self.used_episodes: UsedEpisodes | None = None  # for training and validation; None: not recorded
         self.updates = 0
         self._frames = LabelledFrames(seed)
         self._held_out: FrameTable | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._fast: InferenceNetwork | None = None
-        self._fast_of: tuple[object, ...] = ()
+        self._inference: InferenceNetwork | None = None
+        self._inference_key: tuple[object, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        # oneDNN's layout can be neither copied nor pickled, and a log file stays where it is.
-        return {**vars(self), "_fast": None, "tb_logger": None}
+        # Tensors in oneDNN's layout cannot be copied or pickled, and neither can log files.
+        return {**vars(self), "_inference": None, "tb_logger": None}
 
     def _common_settings(self) -> dict[str, Any]:
         named = {name: getattr(self, name) for name in ("arch", "hidden_dim", "width", "norm", "precision")}
@@ -115,45 +115,45 @@ class SuccessClassifier(BaseRewardModel):
         return self.network.parameters()
 
     def __call__(self, observation: Any) -> Tensor:
-        """Logits [B] straight from the network, with gradients; to score, use `probabilities`."""
+        """Return the network's logits [B] with gradients; use `probabilities` to score frames."""
         return self.network(read_images(observation))
 
     def probabilities(self, observation: Any) -> Tensor:
-        """The calibrated probability of success of each frame, float32 on the CPU.
+        """Return the calibrated probability of success of each frame, as float32 on the CPU.
 
         `observation` is a Batch, a dictionary with images, or the images of the only camera: [..., H, W, 3] or
-        [..., 3, H, W]. The answer has the shape of the leading axes.
+        [..., 3, H, W]. The result has the shape of the leading axes.
         """
         logits = self.logits(observation)
         return success_probability(logits.flatten(), self.temperature).reshape(logits.shape)
 
     def logits(self, observation: Any) -> Tensor:
-        """What `probabilities` is made from, before the temperature; to fit a temperature on."""
+        """Return the uncalibrated logit of each frame."""
         cameras = self.network.preprocess.select(read_images(observation))
         leading = {key: tuple(array.shape[:-3]) for key, array in cameras.items()}
         shape = leading[self.image_keys[0]]
         if not shape or set(leading.values()) != {shape}:
             raise DataError(f"expected batches of images of the same length; found {_shapes(cameras)}")
         flat = {key: array.reshape(-1, *array.shape[-3:]) for key, array in cameras.items()}
-        fast = self._inference_network()
+        network = self._inference_network()
         scores = torch.empty(len(flat[self.image_keys[0]]))
         for start in range(0, len(scores), MINI_BATCH):
             part = {key: array[start : start + MINI_BATCH] for key, array in flat.items()}
-            scores[start : start + MINI_BATCH] = fast(part)
+            scores[start : start + MINI_BATCH] = network(part)
         return scores.reshape(shape)
 
     def _inference_network(self) -> InferenceNetwork:
         self._check_ready()
-        # Optimizers and load_state_dict raise the version of a tensor; only a write through `.data` goes unseen.
+        # Optimizers and load_state_dict raise the version of a tensor; only writes through `.data` are not noticed.
         tensors = [*self.network.parameters(), *self.network.buffers()]
-        now = (self.precision, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
-        if self._fast is None or now != self._fast_of:
-            self._fast = InferenceNetwork(self.network, compute_dtype(self.precision, self.device))
-            self._fast_of = now
-        return self._fast
+        key = (self.precision, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
+        if self._inference is None or key != self._inference_key:
+            self._inference = InferenceNetwork(self.network, compute_dtype(self.precision, self.device))
+            self._inference_key = key
+        return self._inference
 
     def _check_ready(self) -> None:
-        """Raise if weights that were promised to the model have not been read yet."""
+        """Raise an error if the pretrained weights of the config have not been read yet."""
 
     def estimate(self, data: Any) -> Any:
         return with_rewards(data, self.probabilities(data))
@@ -162,7 +162,7 @@ class SuccessClassifier(BaseRewardModel):
         return checked_scores(self.probabilities(data))
 
     def first_camera(self, data: Any) -> ImageArray:
-        """The frames [B, ...] of the first of the cameras that the model looks at."""
+        """Return the frames [B, ...] of the first of the model's cameras."""
         images = self.network.preprocess.select(read_images(data))[self.image_keys[0]]
         return images.reshape(-1, *images.shape[-3:])
 
@@ -171,7 +171,7 @@ class SuccessClassifier(BaseRewardModel):
         self._frames.add(self.network.preprocess.select(read_images(data)), read_labels(data))
 
     def load_expert_data(self, data: Any) -> None:
-        """Add labelled frames that `clear_data` does not forget."""
+        """Add labelled frames that `clear_data` does not drop."""
         self._frames.add(self.network.preprocess.select(read_images(data)), read_labels(data), keep=True)
 
     def clear_data(self, iter: int) -> None:
@@ -179,14 +179,17 @@ class SuccessClassifier(BaseRewardModel):
             self._frames.clear()
 
     def prepare_cotraining(self, data: DataConfig, seed: int) -> None:
-        """Find the episodes that trained and validated the model: to learn from them beside what is collected, so that
-        they are not forgotten, and to choose its threshold again whenever its weights change."""
+        """Find the episodes that the model was trained and validated on.
+
+        Training continues on them too, so that they are not forgotten, and the threshold is chosen again on the
+        held-out ones whenever the weights change.
+        """
         if self.used_episodes is None:
             if not data.paths:
                 raise ConfigError(
-                    f"reward.cotrain: the checkpoint of '{self.model_type}' does not record the episodes that it was "
-                    "trained and validated on, as those of older versions do not: its threshold could not follow its "
-                    "weights. Train it again with `rewardlab train-reward`, or name labelled episodes by data.data_path"
+                    f"reward.cotrain: the checkpoint of '{self.model_type}', of an older version, does not record the "
+                    "episodes that it was trained and validated on, which are needed to choose its threshold again. "
+                    "Train it again with `rewardlab train-reward`, or set data.data_path to labelled episodes"
                 )
             train, self._held_out = split_frames(read_episodes(*data.paths), data, seed)
             self.used_episodes = UsedEpisodes.record(train, self._held_out, data, seed)
@@ -195,7 +198,7 @@ class SuccessClassifier(BaseRewardModel):
         self._frames.replay(train, self.image_keys)
 
     def calibrate(self, held_out: FrameTable, target_fpr: float, seed: int = 0) -> tuple[FrameScores, TrustFigures]:
-        """Choose temperature and threshold on held-out frames, and measure how far the model can be trusted."""
+        """Choose the temperature and the threshold on held-out frames; return their scores and the model's metrics."""
         logits = validation_logits(self.logits, held_out, self.image_keys)
         names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in held_out.episodes)
         scores = FrameScores(held_out.episode, held_out.time, held_out.label, logits, names)
@@ -208,11 +211,13 @@ class SuccessClassifier(BaseRewardModel):
         return self._frames.has_both_classes
 
     def train(self) -> None:
-        """Make `update_per_collect` steps on balanced batches of the collected and the recorded frames; with recorded
-        held-out episodes, choose temperature and threshold again and measure the figures again."""
+        """Make `update_per_collect` gradient steps on balanced batches of collected and recorded frames.
+
+        If there are held-out episodes, calibrate the model again.
+        """
         self._check_ready()
         self._frames.check_trainable()
-        optimizer = self._prepared_optimizer()
+        optimizer = self._get_optimizer()
         dtype = compute_dtype(self.precision, self.device)
         self.network.train()
         try:
@@ -226,7 +231,7 @@ class SuccessClassifier(BaseRewardModel):
         if self._held_out is not None:
             self.calibrate(self._held_out, self.metrics.get("target_fpr", ThresholdConfig().target_fpr))
 
-    def _prepared_optimizer(self) -> torch.optim.Optimizer:
+    def _get_optimizer(self) -> torch.optim.Optimizer:
         if self._optimizer is None:
             trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
             self._optimizer = torch.optim.AdamW(trainable, lr=self.learning_rate)
@@ -236,7 +241,8 @@ class SuccessClassifier(BaseRewardModel):
         value = float(loss.detach())
         if not torch.isfinite(loss):
             raise DataError(
-                f"the loss is {value} at update {self.updates}: training stopped, the weights before it kept"
+                f"the loss is {value} at update {self.updates}: training stopped before this update; lower the "
+                "learning_rate of the reward model"
             )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -256,13 +262,13 @@ class SuccessClassifier(BaseRewardModel):
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The network's weights and running statistics, and the calibration."""
+        """Return the network's weights and running statistics, and the calibration."""
         calibration = {"threshold": self.threshold, "temperature": self.temperature}
         numbers = {f"calibration.{key}": torch.tensor(value, dtype=torch.float64) for key, value in calibration.items()}
         return {**self.network.state_dict(), **numbers}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take a `state_dict`; the calibration may be absent, as in the files of training scripts."""
+        """Load a `state_dict`; it may be without the calibration, as in the files of training scripts."""
         weights = {name: value for name, value in state.items() if not name.startswith("calibration.")}
         check_weights(self.network.state_dict(), weights, "state_dict")
         self.network.load_state_dict(weights)
@@ -283,7 +289,7 @@ class SuccessClassifier(BaseRewardModel):
         self.load_state_dict(state["weights"])
         self._optimizer = None
         if state["optimizer"] is not None:
-            self._prepared_optimizer().load_state_dict(state["optimizer"])
+            self._get_optimizer().load_state_dict(state["optimizer"])
         self._frames.load_state_dict(state["frames"])
         self.updates, self.class_prior, self.metrics = state["updates"], state["class_prior"], dict(state["metrics"])
 
@@ -298,7 +304,7 @@ def _shapes(cameras: Mapping[str, ImageArray]) -> str:
 @register_reward_model("resnet")
 @register_reward_model("resnet_reward")
 class ResNetRewardModel(SuccessClassifier):
-    """ResNet, average over positions, Linear, ReLU, Dropout, Linear. Several cameras share the ResNet."""
+    """A success classifier: ResNet, average pooling, Linear, ReLU, Dropout, Linear. All cameras share the ResNet."""
 
     def __init__(
         self,
@@ -311,20 +317,20 @@ class ResNetRewardModel(SuccessClassifier):
         precision: Precision = "fp32",
         width: int = 64,
         norm: Norm = "batch",
-        **fitting: Unpack[Fitting],
+        **training: Unpack[TrainingOptions],
     ) -> None:
         self.arch, self.hidden_dim, self.dropout, self.width, self.norm = arch, hidden_dim, dropout, width, norm
         network = average_pool_classifier(
             arch=arch,
             hidden_dim=hidden_dim,
             dropout=dropout,
-            image_size=_three(image_size),
-            image_keys=_names(image_keys),
+            image_size=_image_shape(image_size),
+            image_keys=_camera_names(image_keys),
             normalize=normalize,
             width=width,
             norm=norm,
         )
-        super().__init__(network, precision=precision, **fitting)
+        super().__init__(network, precision=precision, **training)
 
     def settings(self) -> dict[str, Any]:
         return {"dropout": self.dropout, **self._common_settings()}
@@ -332,11 +338,11 @@ class ResNetRewardModel(SuccessClassifier):
 
 @register_reward_model("binary_classifier")
 class BinaryRewardClassifier(SuccessClassifier):
-    """ResNet-10 encoder, SpatialLearnedEmbeddings, Linear, LayerNorm, Tanh, Linear; as in SERL and HIL-SERL.
+    """The success classifier of SERL: ResNet-10, SpatialLearnedEmbeddings, Linear, LayerNorm, Tanh, Linear.
 
-    `use_pretrain` is the layout of the pooling, as in those: True keeps the encoder's feature map, False averages it to
-    one position first. Weights are read from `pretrained_encoder_path` only; without it the encoder starts at random.
-    `freeze_encoder=None` freezes the encoder if and only if it is pretrained: a frozen random encoder learns nothing.
+    `use_pretrain` is the layout of the pooling, as in SERL and HIL-SERL: True keeps the encoder's feature map, False
+    averages it to one position first. Weights are read from `pretrained_encoder_path` only; without it the encoder is
+    initialised at random. `freeze_encoder=None` freezes the encoder if it is pretrained, and only then.
     """
 
     def __init__(
@@ -353,22 +359,26 @@ class BinaryRewardClassifier(SuccessClassifier):
         arch: str = "resnet10",
         width: int = 64,
         norm: Norm = "batch",
-        **fitting: Unpack[Fitting],
+        **training: Unpack[TrainingOptions],
     ) -> None:
         if pretrained_encoder_path is not None and not use_pretrain:
             raise ConfigError(
-                f"use_pretrain is false, but pretrained_encoder_path is '{pretrained_encoder_path}': drop one of them"
+                f"use_pretrain: found false, but pretrained_encoder_path is '{pretrained_encoder_path}': remove one"
             )
         if freeze_encoder and pretrained_encoder_path is None:
-            warnings.warn("freeze_encoder without pretrained_encoder_path keeps the encoder at random", stacklevel=2)
+            warnings.warn(
+                "freeze_encoder without pretrained_encoder_path keeps the encoder at its random initialisation: set "
+                "one of them",
+                stacklevel=2,
+            )
         if freeze_encoder is None:
             freeze_encoder = pretrained_encoder_path is not None
         self.arch, self.hidden_dim, self.num_spatial_blocks = arch, hidden_dim, num_spatial_blocks
         self.use_pretrain, self.width, self.norm = use_pretrain, width, norm
         self.pretrained_encoder_path = pretrained_encoder_path
-        self._encoder_pending = pretrained_encoder_path is not None
-        network = self._network(norm, _names(image_keys), _three(image_size), normalize, freeze_encoder)
-        super().__init__(network, precision=precision, **fitting)
+        self._encoder_unread = pretrained_encoder_path is not None
+        network = self._network(norm, _camera_names(image_keys), _image_shape(image_size), normalize, freeze_encoder)
+        super().__init__(network, precision=precision, **training)
 
     def _network(
         self, norm: Norm, keys: tuple[str, ...], size: tuple[int, int, int], normalize: bool, frozen: bool
@@ -387,7 +397,7 @@ class BinaryRewardClassifier(SuccessClassifier):
         )
 
     def load_pretrained_encoder(self) -> None:
-        """Read `pretrained_encoder_path`. A ResNet-10 with group norm, as RLinf's, is recognised by its entries."""
+        """Read the encoder's weights from `pretrained_encoder_path`; the kind of normalisation is inferred."""
         if self.pretrained_encoder_path is None:
             raise ConfigError("pretrained_encoder_path: found null, expected the path of a ResNet's weights")
         path = Path(self.pretrained_encoder_path)
@@ -400,17 +410,17 @@ class BinaryRewardClassifier(SuccessClassifier):
             self.network.to(device)
         check_weights(self.network.encoder.state_dict(), weights, path)
         self.network.encoder.load_state_dict(weights)
-        self._encoder_pending = False
+        self._encoder_unread = False
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         super().load_state_dict(state)
-        self._encoder_pending = False
+        self._encoder_unread = False
 
     def _check_ready(self) -> None:
-        if self._encoder_pending:
+        if self._encoder_unread:
             raise ConfigError(
-                f"the encoder weights at '{self.pretrained_encoder_path}' have not been read: constructors read no "
-                "files. Call load_pretrained_encoder(), or build the model with create_reward_model"
+                f"pretrained_encoder_path: the weights in '{self.pretrained_encoder_path}' have not been read, because "
+                "constructors read no files. Call load_pretrained_encoder(), or use create_reward_model"
             )
 
     @classmethod
@@ -428,12 +438,12 @@ class BinaryRewardClassifier(SuccessClassifier):
         return {**named, "freeze_encoder": self.network.frozen, **self._common_settings()}
 
 
-def _three(image_size: Sequence[int]) -> tuple[int, int, int]:
+def _image_shape(image_size: Sequence[int]) -> tuple[int, int, int]:
     if len(image_size) != 3:
         raise ConfigError(f"image_size: found {list(image_size)}, expected [3, height, width]")
     return (image_size[0], image_size[1], image_size[2])
 
 
-def _names(image_keys: Sequence[str]) -> tuple[str, ...]:
-    # A single name is a sequence too: of letters.
+def _camera_names(image_keys: Sequence[str]) -> tuple[str, ...]:
+    # A string is a sequence too, of characters.
     return (image_keys,) if isinstance(image_keys, str) else tuple(image_keys)

@@ -1,4 +1,4 @@
-"""Frames that a person should look at while a policy trains on a learned reward."""
+"""Writes frames that a person should review while a policy trains on a learned reward."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +13,14 @@ FALSE_POSITIVE, FALSE_NEGATIVE, CLAIMED = "false_positive", "false_negative", "c
 PER_ITERATION = 2
 
 Rows = npt.NDArray[np.int64]
-Frames = Callable[[Rows], Any]  # the pictures of these rows, [rows, H, W, 3] or [rows, 3, H, W], of one camera
+Frames = Callable[[Rows], Any]  # returns images of one camera, [rows, H, W, 3] or [rows, 3, H, W]
 
 
 class DisputedFrames:
-    """Writes `<kind>/{iteration:06d}_{place}_prob{p:.4f}.png` from a thread of its own.
+    """Writes `<kind>/{iteration:06d}_{number}_prob{p:.4f}.png` from its own thread.
 
-    Kinds are `false_positive` and `false_negative`, the surest errors of an iteration; where nobody knows the truth,
-    `claimed`, successes drawn at random. Each folder keeps its newest `limit` files: what the policy exploits now.
+    The kinds are `false_positive` and `false_negative`, the most confident errors of an iteration, and if the true
+    success is unknown `claimed`, random frames with predicted success. A directory keeps its newest `limit` files.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -32,27 +32,27 @@ class DisputedFrames:
         self,
         iteration: int,
         probability: npt.NDArray[Any],
-        verdict: npt.NDArray[np.bool_],
+        predicted: npt.NDArray[np.bool_],
         success: npt.NDArray[np.bool_] | None,
         frames: Frames,
     ) -> None:
-        """Choose frames of an iteration and queue them; only those are asked for."""
+        """Choose frames of an iteration and queue them; `frames` is called for the chosen rows only."""
         if success is None:
-            # Drawn by the number of the iteration, so that a resumed run draws the same.
-            order = np.random.default_rng(iteration).permutation(len(verdict))
-            chosen = {CLAIMED: order[verdict[order]]}
+            # The iteration is the seed, so that a resumed run chooses the same frames.
+            order = np.random.default_rng(iteration).permutation(len(predicted))
+            chosen = {CLAIMED: order[predicted[order]]}
         else:
-            surest = np.argsort(-probability, kind="stable")
-            least = surest[::-1]
+            descending = np.argsort(-probability, kind="stable")
+            ascending = descending[::-1]
             chosen = {
-                FALSE_POSITIVE: surest[(verdict & ~success)[surest]],
-                FALSE_NEGATIVE: least[(~verdict & success)[least]],
+                FALSE_POSITIVE: descending[(predicted & ~success)[descending]],
+                FALSE_NEGATIVE: ascending[(~predicted & success)[ascending]],
             }
         for kind, rows in chosen.items():
             rows = rows[: min(PER_ITERATION, self.limit)]
             images = frames(rows) if len(rows) else ()
-            for place, (row, image) in enumerate(zip(rows, images, strict=True)):
-                name = f"{iteration:06d}_{place}_prob{probability[row]:.4f}.png"
+            for number, (row, image) in enumerate(zip(rows, images, strict=True)):
+                name = f"{iteration:06d}_{number}_prob{probability[row]:.4f}.png"
                 self._writer.add(self.directory / kind / name, image, newest=self.limit)
 
     def flush(self) -> None:

@@ -1,10 +1,10 @@
-"""A learned reward for any Gymnasium environment, so for users of any RL library.
+"""Gymnasium wrappers that replace an environment's reward by a learned one, for use with any RL library.
 
     env = RewardModelWrapper(gymnasium.make("tabletop/PickCube"), "runs/model/checkpoints/best_model")
 
-Observations pass through untouched. `info["env_reward"]` keeps what the environment said, `info["reward_model/prob"]`
-the probability behind the reward; `reward_model/estimate` if the model is not a classifier, `reward_model/<term>` if
-there are several models.
+Observations are not changed. `info["env_reward"]` is the environment's reward and `info["reward_model/prob"]` the
+predicted probability of success. The key is `reward_model/estimate` if the model is not a classifier, and
+`reward_model/<term>` if there are several models.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ RewardSource: TypeAlias = str | Path | BaseRewardModel | RewardManager | RewardC
 
 
 class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """The environment with the reward of `model`: a checkpoint, a reward model, a RewardConfig or a RewardManager.
+    """Gives an environment the reward of `model`: a checkpoint, a reward model, a RewardConfig or a RewardManager.
 
     `settings` are keys of the `reward` block of a config, such as reward_mode="terminal" or combine_mode="add". Many
     environments share one model if it is loaded once: pass `load_reward_model(path)` instead of the path.
@@ -40,7 +40,7 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
     def __init__(
         self, env: gymnasium.Env[Any, Any], model: RewardSource, *, device: str | torch.device = "cpu", **settings: Any
     ) -> None:
-        # Gymnasium can make the environment again from its spec; a copy of the weights is not needed for that.
+        # Gymnasium records the arguments to build the environment again; it need not copy the weights.
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, model=model, device=device, **settings)
         gymnasium.Wrapper.__init__(self, env)
         self.manager = reward_manager(model, device, settings)
@@ -55,7 +55,7 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
         obs, env_reward, terminated, truncated, info = self.env.step(action)
         ends = np.array([terminated], bool), np.array([truncated], bool)
         step = Step(to_numpy(action)[None], with_batch_axis(obs), torch.tensor([float(env_reward)]), *ends, {})
-        reward, estimates, ended = self._rewards.of_step(step)
+        reward, estimates, ended = self._rewards.compute(step)
         info = {**info, "env_reward": float(env_reward)}
         for name, estimate in estimates.items():
             if not estimate[0].isnan():
@@ -64,7 +64,7 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
 
 
 class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
-    """The same for a vector environment, in any autoreset mode: all frames of a step are scored as one batch."""
+    """Gives a vector environment the reward of `model`, in any autoreset mode; a step is scored as one batch."""
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], model: RewardSource, *, device: str | torch.device = "cpu", **settings: Any
@@ -85,7 +85,7 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, env_reward, terminated, truncated, infos = self.env.step(actions)
         ends = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
         step = Step(to_numpy(actions), obs, torch.as_tensor(env_reward).float().cpu(), *ends, infos)
-        reward, estimates, ended = self._rewards.of_step(step)
+        reward, estimates, ended = self._rewards.compute(step)
         infos = {**infos, "env_reward": env_reward, "_env_reward": np.ones(self.num_envs, bool)}
         for name, estimate in estimates.items():
             key = _info_key(self.manager, name)
@@ -97,19 +97,21 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
 
 
 def reward_manager(source: RewardSource, device: str | torch.device, settings: dict[str, Any]) -> RewardManager:
-    """The manager that `source` is or describes; `settings` get the checks and the errors of a config file."""
+    """Return the RewardManager for `source`; `settings` are checked as in a config file."""
     if isinstance(source, RewardManager):
         if settings:
-            raise ConfigError(f"a RewardManager has its own config: found {', '.join(settings)} beside it")
+            raise ConfigError(
+                f"found {', '.join(settings)} with a RewardManager, which has its own config: set them there"
+            )
         return source
     if isinstance(source, BaseRewardModel):
         return RewardManager(source, config_from_mapping({"reward": settings}).reward)
     if isinstance(source, RewardConfig):
-        described = dataclasses.asdict(source)
+        section = dataclasses.asdict(source)
     else:
-        described = {"model": {"checkpoint_path": str(source)}}
-    described = {**described, **settings, "use_reward_model": True}
-    return RewardManager.from_config(config_from_mapping({"reward": described}).reward, device)
+        section = {"model": {"checkpoint_path": str(source)}}
+    section = {**section, **settings, "use_reward_model": True}
+    return RewardManager.from_config(config_from_mapping({"reward": section}).reward, device)
 
 
 def _info_key(manager: RewardManager, name: str) -> str:

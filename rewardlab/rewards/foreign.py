@@ -1,4 +1,4 @@
-"""The architecture of a success classifier, read off its tensors, for weights that come without a description."""
+"""Infers the architecture of a success classifier from its weights, for files that have no config."""
 
 import warnings
 from collections.abc import Mapping
@@ -15,47 +15,53 @@ KERNEL = "head.pooling.kernel"
 
 
 def infer_config(weights: Mapping[str, Tensor], given: Mapping[str, Any], source: object) -> dict[str, Any]:
-    """What `config.json` would say. What tensors cannot tell (cameras, image size, ...) is in `given` or a default."""
+    """Return a `config.json` for weights without one.
+
+    Settings that cannot be inferred (cameras, image size ...) are taken from `given`, else they have their defaults.
+    """
     try:
         spatial = KERNEL in weights
         hidden_dim, inputs = weights["head.hidden.weight"].shape
         architecture: dict[str, Any] = {
-            "arch": _arch(weights, source),
+            "arch": _infer_arch(weights, source),
             "width": len(weights["encoder.conv1.weight"]),
             "norm": norm_of(weights),
             "hidden_dim": hidden_dim,
         }
         channels = architecture["width"] * 8 * ARCHITECTURES[architecture["arch"]].block.expansion
         if spatial:
-            blocks = weights[KERNEL].shape[3]
-            architecture |= {"num_spatial_blocks": blocks, "image_size": _image_size(weights[KERNEL], given, source)}
-            architecture["use_pretrain"] = keeps_map(weights[KERNEL], architecture["image_size"])
-            channels *= blocks
+            architecture["num_spatial_blocks"] = weights[KERNEL].shape[3]
+            architecture["image_size"] = _infer_image_size(weights[KERNEL], given, source)
+            architecture["use_pretrain"] = keeps_feature_map(weights[KERNEL], architecture["image_size"])
+            channels *= architecture["num_spatial_blocks"]
         else:
             architecture["image_size"] = given.get("image_size", (3, 128, 128))
-        architecture["image_keys"] = _cameras(inputs // channels, given, source)
+        architecture["image_keys"] = _check_cameras(inputs // channels, given, source)
     except (KeyError, IndexError, ValueError) as error:
-        some = ", ".join(list(weights)[:4])
+        found = ", ".join(list(weights)[:4])
         raise DataError(
-            f"{source}: not the weights of a success classifier of rewardlab (encoder.*, head.*); found {some} ..."
+            f"{source}: not the weights of a success classifier of rewardlab (encoder.*, head.*); found {found} ..."
         ) from error
     assumed = "threshold 0.5"
     if "image_size" not in given:
         assumed += f", image_size {list(architecture['image_size'])}"
-    note = f"{source} does not describe itself; assumed: {assumed}"
+    note = f"{source} has no config; assumed: {assumed}"
     warnings.warn(note, stacklevel=2)
     model_type = "binary_classifier" if spatial else "resnet_reward"
     return {"model_type": model_type, "architecture": architecture, "notes": [note]}
 
 
-def keeps_map(kernel: Tensor, image_size: tuple[int, ...], otherwise: bool = True) -> bool:
-    """`use_pretrain` as the pooling kernel [C, H, W, F] shows it; `otherwise` if images are too small to tell."""
+def keeps_feature_map(kernel: Tensor, image_size: tuple[int, ...], otherwise: bool = True) -> bool:
+    """Return whether a pooling kernel [C, H, W, F] is for a feature map and not for its average (`use_pretrain`).
+
+    Returns `otherwise` if the images are so small that both are the same.
+    """
     if all(map_size(side) == 1 for side in image_size[1:]):
         return otherwise
     return tuple(kernel.shape[1:3]) != (1, 1)
 
 
-def _arch(weights: Mapping[str, Tensor], source: object) -> str:
+def _infer_arch(weights: Mapping[str, Tensor], source: object) -> str:
     blocks = {tuple(name.split(".")[1:3]) for name in weights if name.startswith("encoder.layer")}
     counts = tuple(sum(layer == f"layer{stage}" for layer, _ in blocks) for stage in range(1, 5))
     deep = "encoder.layer1.0.conv3.weight" in weights
@@ -65,7 +71,7 @@ def _arch(weights: Mapping[str, Tensor], source: object) -> str:
     raise DataError(f"{source}: no known ResNet has {list(counts)} blocks; known: {', '.join(ARCHITECTURES)}")
 
 
-def _image_size(kernel: Tensor, given: Mapping[str, Any], source: object) -> tuple[int, int, int]:
+def _infer_image_size(kernel: Tensor, given: Mapping[str, Any], source: object) -> tuple[int, int, int]:
     height, width = kernel.shape[1:3]
     averaged = (height, width) == (1, 1)
     if "image_size" not in given:
@@ -79,7 +85,7 @@ def _image_size(kernel: Tensor, given: Mapping[str, Any], source: object) -> tup
     return (3, image_height, image_width)
 
 
-def _cameras(count: int, given: Mapping[str, Any], source: object) -> tuple[str, ...]:
+def _check_cameras(count: int, given: Mapping[str, Any], source: object) -> tuple[str, ...]:
     keys = tuple(given.get("image_keys", (DEFAULT_CAMERA,)))
     if len(keys) != count:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Reward models from a name, or from a file."""
+"""Builds reward models from a registered name or from a checkpoint."""
 
 import dataclasses
 import inspect
@@ -6,10 +6,9 @@ import itertools
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
@@ -19,12 +18,12 @@ from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
 from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
 from rewardlab.rewards.classifier import SuccessClassifier
-from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_map
+from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_feature_map
 
-# Keys of a config that are not arguments of a model.
-_ELSEWHERE = ("checkpoint_path", "debug_save_dir", "weight", "cotrain", "name", "ends_episode")
-# Keys that change neither weights nor scores: a run may set them as it likes.
-_FREE = (
+# Keys of a reward model's config that are not arguments of its class.
+_NOT_MODEL_ARGUMENTS = ("checkpoint_path", "debug_save_dir", "weight", "cotrain", "name", "ends_episode")
+# Keys that change neither weights nor scores: a run may set them differently than the checkpoint.
+_MAY_DIFFER = (
     *("precision", "dropout", "freeze_encoder"),
     *("learning_rate", "batch_size", "update_per_collect", "clear_buffer_per_iters", "seed", "expert_data_path"),
 )
@@ -36,9 +35,9 @@ def create_reward_model(
     """Build the reward model that `cfg` (a dataclass or a mapping) names by `model_type` or `type`.
 
     The other keys are arguments of its constructor; null means the default. With a `checkpoint_path` the model is
-    loaded from there, otherwise it is new.
+    loaded from there.
     """
-    settings = _given(cfg)
+    settings = _read_settings(cfg)
     if "checkpoint_path" in settings:
         model = load_reward_model(settings["checkpoint_path"], overrides=cfg, device=device)
         model.tb_logger = tb_logger
@@ -51,40 +50,23 @@ def create_reward_model(
     cls = REWARD_MODELS.find(name)
     if ding_models.is_ding_class(cls):
         return ding_models.make(cls, settings, device, tb_logger)
-    settings = {key: value for key, value in settings.items() if key not in _ELSEWHERE}
+    settings = {key: value for key, value in settings.items() if key not in _NOT_MODEL_ARGUMENTS}
     accepted = _arguments(cls)
-    # Every config has a precision; models without one run in fp32 anyhow.
+    # Every config has a precision; models without one always run in fp32.
     if settings.get("precision") == "fp32" and "precision" not in accepted:
         del settings["precision"]
     for key in settings:
         if key not in accepted:
             raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
-    _check_types(cls, settings)
     return cls.from_settings(settings, device, tb_logger)
-
-
-def _check_types(cls: type[BaseRewardModel], settings: Mapping[str, Any]) -> None:
-    """What a config file says must have the types that the fields of the class have."""
-    hints = get_type_hints(cls) if hasattr(cls, "__dataclass_fields__") else {}
-    for key, value in settings.items():
-        if key not in hints:
-            continue
-        try:
-            TypeAdapter(hints[key], config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
-        except ValidationError as error:
-            first = error.errors()[0]
-            if first["type"] == "literal_error":
-                continue  # the class itself names the nearest choice
-            reason = first["msg"].removeprefix("Input should be ")
-            raise ConfigError(f"{key}: found {value!r}, expected {reason}") from None
 
 
 def load_reward_model(
     path: str | Path | None, *, overrides: Any = None, device: str | torch.device = "cpu"
 ) -> BaseRewardModel:
-    """Load any reward model from a checkpoint directory; a success classifier also from a bare .safetensors or a .pt.
+    """Load a reward model from a checkpoint directory, or a success classifier from a .safetensors or .pt file.
 
-    `overrides` (a RewardModelConfig or a mapping) describes weights that do not describe themselves. A key that
+    `overrides` (a RewardModelConfig or a mapping) describes weights that are stored without a config. A key that
     disagrees with the checkpoint is an error, except those that change no score.
     """
     if path is None:
@@ -92,27 +74,27 @@ def load_reward_model(
             "checkpoint_path: found null, expected the path of a trained reward model (random weights are never used)"
         )
     stored = read_checkpoint(Path(path))
-    given = {key: value for key, value in _given(overrides).items() if key not in _ELSEWHERE}
+    given = {key: value for key, value in _read_settings(overrides).items() if key not in _NOT_MODEL_ARGUMENTS}
     if "type" in given:
         given["model_type"] = given.pop("type")
     if "model_type" in given:
-        REWARD_MODELS.find(given["model_type"])  # a module that it names registers the model of the checkpoint too
+        REWARD_MODELS.find(given["model_type"])  # imports the module of "module:name", which registers the model
     config = stored.config or infer_config(stored.weights, given, stored.source)
     if config["model_type"] not in REWARD_MODELS:
         raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
     cls = REWARD_MODELS[config["model_type"]]
-    model = _build(cls, _agreed(cls, config, given, stored), stored)
+    model = _build(cls, _merge_settings(cls, config, given, stored), stored)
     try:
         model.load_state_dict(stored.weights)
     except DataError as error:
         raise DataError(f"{stored.source}: {str(error).removeprefix('state_dict: ')}") from error
     if isinstance(model, SuccessClassifier):
-        _take_facts(model, config, stored)
+        _load_facts(model, config, stored)
     return model.to(device)
 
 
 def load_success_classifier(path: str | Path) -> SuccessClassifier:
-    """`load_reward_model`, for whoever scores single frames: another kind of model is an error."""
+    """Load a success classifier; a checkpoint of another kind of reward model is an error."""
     model = load_reward_model(path)
     if not isinstance(model, SuccessClassifier):
         raise DataError(f"{path}: holds a '{model.model_type}', expected a success classifier")
@@ -120,51 +102,45 @@ def load_success_classifier(path: str | Path) -> SuccessClassifier:
 
 
 def named_models(config: RewardConfig) -> dict[str, RewardModelConfig]:
-    """The reward models of a run by the names of their terms: what the config calls them, else their type."""
+    """Return the reward models of a run by the names of their terms: `name` in the config, else the model type."""
     named: dict[str, RewardModelConfig] = {}
     given = [model.name for model in config.models if model.name is not None]
     for model in config.models:
         if model.name is not None and given.count(model.name) > 1:
-            raise ConfigError(f"reward.model.name: found '{model.name}' twice; each term needs a name of its own")
-        named[model.name or _free_name(model_class(model).model_type, {*named, *given})] = model
+            raise ConfigError(f"reward.model.name: found '{model.name}' twice; expected a name for each model")
+        named[model.name or _unused_name(model_class(model).model_type, {*named, *given})] = model
     return named
 
 
-def _free_name(model_type: str, taken: set[str]) -> str:
+def _unused_name(model_type: str, taken: set[str]) -> str:
     numbered = (f"{model_type}_{number}" for number in itertools.count(2))
     return next(name for name in itertools.chain([model_type], numbered) if name not in taken)
 
 
 def model_class(config: RewardModelConfig) -> type[BaseRewardModel]:
-    """The class of a configured model, whose checkpoint may be all that tells it."""
+    """Return the class of a configured model, from its checkpoint if it has one, else from its model_type."""
     chosen = None if config.model_type is None else REWARD_MODELS.find(config.model_type)
     if config.checkpoint_path is not None:
-        # Weights without a description are those of other people's classifiers.
+        # Weights without a config are those of success classifiers of other tools.
         stored = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type")
         chosen = chosen if stored is None else REWARD_MODELS[stored]
     return chosen or SuccessClassifier
 
 
-def without_expert_data(config: RewardModelConfig) -> RewardModelConfig:
-    """For a model that is only asked, and given its weights by whoever trains it."""
-    options = {key: option for key, option in config.options.items() if key != "expert_data_path"}
-    return dataclasses.replace(config, options=options)
-
-
-def _given(cfg: Any) -> dict[str, Any]:
+def _read_settings(cfg: Any) -> dict[str, Any]:
+    """Return the keys of a model's config that are not null, with those of `options` among them."""
     if cfg is None:
         return {}
     if dataclasses.is_dataclass(cfg) and not isinstance(cfg, type):
         cfg = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
     if not isinstance(cfg, Mapping):
-        raise ConfigError(f"a reward model is described by a mapping or a dataclass; found a {type(cfg).__name__}")
-    given = {str(key): value for key, value in cfg.items() if value is not None}
-    options = given.pop("options", {})
-    return {**given, **options}
+        raise ConfigError(f"config of a reward model: found a {type(cfg).__name__}, expected a mapping or a dataclass")
+    settings = {str(key): value for key, value in cfg.items() if value is not None}
+    return settings | settings.pop("options", {})
 
 
 def _arguments(cls: type) -> set[str]:
-    """Keyword arguments of a constructor, with those it passes on to its parent's."""
+    """Return the keyword arguments of a constructor, including those that it passes to its parent class."""
     names: set[str] = set()
     for klass in cls.__mro__:
         if "__init__" not in vars(klass):
@@ -177,13 +153,13 @@ def _arguments(cls: type) -> set[str]:
     return names - {"self"}
 
 
-def _agreed(
+def _merge_settings(
     cls: type[BaseRewardModel], config: Mapping[str, Any], given: Mapping[str, Any], stored: StoredModel
 ) -> dict[str, Any]:
-    """The stored architecture, after comparing it with what a config says about it."""
+    """Return the stored architecture with the settings `given` in a config; a disagreement is an error."""
     architecture = dict(config["architecture"])
     if KERNEL in stored.weights:
-        _settle_use_pretrain(architecture, given, stored)
+        _infer_use_pretrain(architecture, given, stored)
     known = _arguments(cls)
     for key, value in given.items():
         if key in ("use_pretrain", "pretrained_encoder_path"):  # the checkpoint's encoder takes precedence
@@ -191,34 +167,34 @@ def _agreed(
         if key == "model_type":
             if REWARD_MODELS.find(value) is not cls:
                 raise _disagreement(key, value, config["model_type"], stored)
-        elif key in architecture and key not in _FREE:
-            if _plain(architecture[key]) != _plain(value):
+        elif key in architecture and key not in _MAY_DIFFER:
+            if _as_list(architecture[key]) != _as_list(value):
                 raise _disagreement(key, value, architecture[key], stored)
         elif key in known:
             architecture[key] = value
-        elif key not in _FREE:
+        elif key not in _MAY_DIFFER:
             raise ConfigError(unknown_name(f"key of reward model '{cls.model_type}'", key, known))
     return architecture
 
 
 def _disagreement(key: str, value: Any, found: Any, stored: StoredModel) -> ConfigError:
     return ConfigError(
-        f"{key}: the config says {_plain(value)}, the checkpoint {stored.source} was trained with {_plain(found)}. "
-        "Drop the key: a checkpoint knows its architecture"
+        f"{key}: the config says {_as_list(value)}, the checkpoint {stored.source} was trained with {_as_list(found)}. "
+        "Remove the key: the checkpoint has its architecture"
     )
 
 
-def _settle_use_pretrain(architecture: dict[str, Any], given: Mapping[str, Any], stored: StoredModel) -> None:
+def _infer_use_pretrain(architecture: dict[str, Any], given: Mapping[str, Any], stored: StoredModel) -> None:
     described = architecture.get("use_pretrain", True)
-    shown = keeps_map(stored.weights[KERNEL], architecture.get("image_size", (3, 64, 64)), otherwise=described)
-    architecture["use_pretrain"] = shown
-    if not shown:
+    actual = keeps_feature_map(stored.weights[KERNEL], architecture.get("image_size", (3, 64, 64)), otherwise=described)
+    architecture["use_pretrain"] = actual
+    if not actual:
         architecture["pretrained_encoder_path"] = None
-    if described != shown or given.get("use_pretrain", shown) != shown:
-        said, holds = str(not shown).lower(), str(shown).lower()
+    if described != actual or given.get("use_pretrain", actual) != actual:
         warnings.warn(
-            f"use_pretrain is {said} in the config, but {stored.source} was trained with {holds}, as the kernel "
-            f"{list(stored.weights[KERNEL].shape)} of its pooling shows: using {holds}",
+            f"use_pretrain is {str(not actual).lower()} in the config, but {stored.source} was trained with "
+            f"{str(actual).lower()}, as the shape {list(stored.weights[KERNEL].shape)} of its pooling kernel shows: "
+            f"using {str(actual).lower()}",
             stacklevel=2,
         )
 
@@ -230,14 +206,14 @@ def _build(cls: type[BaseRewardModel], architecture: Mapping[str, Any], stored: 
         raise ConfigError(f"{stored.source}: {sentence}")
     try:
         with warnings.catch_warnings():
-            # A frozen encoder without a path was filled by the checkpoint.
+            # The weights of a frozen encoder without a path are in the checkpoint.
             warnings.filterwarnings("ignore", message="freeze_encoder without")
             return cls(**architecture)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{stored.source}: its architecture cannot be built ({error})") from error
 
 
-def _take_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: StoredModel) -> None:
+def _load_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: StoredModel) -> None:
     try:
         model.threshold = float(config.get("threshold", 0.5))
         model.temperature = float(config.get("temperature", 1.0))
@@ -258,5 +234,5 @@ def _take_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: Sto
         )
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+def _as_list(value: Any) -> Any:
+    return [_as_list(item) for item in value] if isinstance(value, (list, tuple)) else value

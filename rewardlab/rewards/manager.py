@@ -1,14 +1,15 @@
-"""Where a reward comes from: `compute_reward` sums what the terms of a run make of their models' estimates and combines
-the sum with the environment's reward. Rollouts, stored transitions, demonstrations and Gymnasium wrappers all use it.
+"""Turns the estimates of reward models into the reward that the learner maximises.
 
-A term is a reward model with the rules for using it: what it looks at, at which steps it is asked, whether it is asked
-again about stored transitions, how its estimate becomes a reward, and its weight. What a model says of a step is a
-column of the batch, `estimate.<term>`, beside the version of the model that said it, `model_version.<term>`. The
-estimate is NaN at steps about which the model was not asked.
+`compute_reward` sums the rewards of all terms and combines the sum with the environment's reward. Rollouts, stored
+transitions, demonstrations and Gymnasium wrappers all use it.
+
+A term is a reward model with the rules for using it: what it looks at, which steps it scores, whether it scores stored
+transitions again, how its estimate becomes a reward, and its weight. The estimate of a step is a column of the batch,
+`estimate.<term>`, next to the version of the model, `model_version.<term>`. It is NaN at steps that are not scored.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
@@ -22,23 +23,17 @@ from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, LooksAt
 from rewardlab.rewards.debug_images import DebugImageWriter, debug_directory
-from rewardlab.rewards.loading import (
-    create_reward_model,
-    load_reward_model,
-    model_class,
-    named_models,
-    without_expert_data,
-)
+from rewardlab.rewards.loading import create_reward_model, load_reward_model, model_class, named_models
 from rewardlab.types import Batch
 
 ESTIMATE, MODEL_VERSION = "estimate", "model_version"  # columns of a batch, with one part for each term
 
-# What a model over transitions may look at, besides the environment's reward.
-SHOWN = ("observation", "next_observation", "action", "terminated", "truncated", "log_prob")
+# The columns that a model over transitions may look at, besides the environment's reward.
+MODEL_INPUTS = ("observation", "next_observation", "action", "terminated", "truncated", "log_prob")
 
 
 class ProbabilityMap(NamedTuple):
-    """How a probability of success becomes a reward.
+    """Maps a probability of success to a reward.
 
     `binary`: success_reward if p > threshold else fail_reward; `continuous`: fail + p * (success - fail).
     """
@@ -50,8 +45,8 @@ class ProbabilityMap(NamedTuple):
 
     def __call__(self, probability: Tensor) -> Tensor:
         if self.reward_type == "binary":
-            paid = torch.where(probability > self.threshold, self.success_reward, self.fail_reward)
-            return paid.to(probability.dtype)
+            reward = torch.where(probability > self.threshold, self.success_reward, self.fail_reward)
+            return reward.to(probability.dtype)
         if self.reward_type == "continuous":
             return self.fail_reward + probability * (self.success_reward - self.fail_reward)
         raise ConfigError(unknown_name("reward_type", str(self.reward_type), ["binary", "continuous"]))
@@ -59,26 +54,26 @@ class ProbabilityMap(NamedTuple):
 
 @dataclass(frozen=True)
 class RewardTerm:
-    """What one reward model needs, and how its estimates enter the reward."""
+    """One reward model of a run: what it needs, and how its estimates enter the reward."""
 
     name: str
     looks_at: LooksAt = "transitions"
-    cameras: tuple[str, ...] = ()  # whose frames it looks at
-    asked: Literal["every_step", "last_step"] = "every_step"
-    asked_again: Literal["never", "when_changed", "when_drawn"] = "never"  # about stored transitions
-    probability_map: ProbabilityMap | None = None  # None: the estimate is a reward already
+    cameras: tuple[str, ...] = ()  # cameras whose frames the model looks at
+    scored: Literal["every_step", "last_step"] = "every_step"  # steps of an episode that the model scores
+    rescored: Literal["never", "when_changed", "when_sampled"] = "never"  # when it scores stored transitions again
+    probability_map: ProbabilityMap | None = None  # None: the estimate is already a reward
     weight: float = 1.0
-    learns: bool = False  # while the policy trains
-    ends_episode: bool = False  # a frame that it calls a success ends the episode
+    learns: bool = False  # the model is trained while the policy trains
+    ends_episode: bool = False  # a frame that it predicts to be a success ends the episode
 
-    def asked_at(self, ended: Tensor) -> Tensor:
-        """Of steps that ended an episode or not: about which of them the model is asked."""
-        return ended if self.asked == "last_step" else torch.ones_like(ended)
+    def scored_steps(self, ended: Tensor) -> Tensor:
+        """Return a mask of the steps that the model scores; `ended` marks the last steps of episodes."""
+        return ended if self.scored == "last_step" else torch.ones_like(ended)
 
     def reward(self, estimate: Tensor, ended: Tensor) -> Tensor:
-        """The weighted reward of each step; 0 where the model was not asked."""
+        """Return the weighted reward of each step; 0 at steps that are not scored."""
         mapped = estimate if self.probability_map is None else self.probability_map(estimate)
-        return self.weight * torch.where(self.asked_at(ended) & ~estimate.isnan(), mapped, 0.0)
+        return self.weight * torch.where(self.scored_steps(ended) & ~estimate.isnan(), mapped, 0.0)
 
 
 @dataclass(frozen=True)
@@ -93,15 +88,21 @@ class RewardRule:
     reward_weight: float = 1.0
     env_reward_weight: float = 0.0
 
+    @classmethod
+    def from_config(cls, terms: Iterable[RewardTerm], config: RewardConfig) -> "RewardRule":
+        """Return the rule that combines these terms as the config says."""
+        return cls(tuple(terms), config.combine_mode, config.reward_weight, config.env_reward_weight)
+
     def at_last_steps_only(self) -> "RewardRule":
-        """The same rule with frames judged at the last step of each episode alone."""
-        return replace(self, terms=tuple(replace(t, asked="last_step") if t.cameras else t for t in self.terms))
+        """Return the same rule, but with only the last frame of each episode scored."""
+        return replace(self, terms=tuple(replace(t, scored="last_step") if t.cameras else t for t in self.terms))
 
 
 def compute_reward(rule: RewardRule, batch: Batch) -> Tensor:
-    """The reward that the learner maximises, from a batch's columns env_reward, estimate, terminated and truncated.
+    """Return the reward that the learner maximises.
 
-    Bootstrapping at time limits is added later, by the learner.
+    It is computed from the columns env_reward, estimate, terminated and truncated of the batch. Bootstrapping at time
+    limits is added later, by the learner.
     """
     env_reward: Tensor = batch["env_reward"].float()
     if not rule.terms:
@@ -117,7 +118,7 @@ def compute_reward(rule: RewardRule, batch: Batch) -> Tensor:
 
 
 def model_reward(rule: RewardRule, batch: Batch) -> Tensor:
-    """The sum of the terms, before it is combined with the environment's reward."""
+    """Return the sum of the terms, before it is combined with the environment's reward."""
     ended = batch["terminated"] | batch["truncated"]
     total = torch.zeros(batch.batch_size)
     for term in rule.terms:
@@ -125,54 +126,56 @@ def model_reward(rule: RewardRule, batch: Batch) -> Tensor:
     return total
 
 
-def place_estimates(estimates: Tensor, asked: Tensor) -> Tensor:
-    """A column in the shape of `asked` with the estimates, in order, where it is true and NaN elsewhere."""
-    if estimates.numel() != int(asked.sum()):
-        raise DataError(f"{estimates.numel()} estimates for {int(asked.sum())} steps; expected one each")
-    column = torch.full(asked.shape, math.nan)
-    column[asked] = estimates.flatten().float()
+def place_estimates(estimates: Tensor, scored: Tensor) -> Tensor:
+    """Return a column with the estimates, in order, at the steps that the mask `scored` marks, and NaN elsewhere."""
+    if estimates.numel() != int(scored.sum()):
+        raise DataError(f"{estimates.numel()} estimates for {int(scored.sum())} steps; expected one each")
+    column = torch.full(scored.shape, math.nan)
+    column[scored] = estimates.flatten().float()
     return column
 
 
 class TermFacts(NamedTuple):
-    """What a training run must know of a term whose model is in another process."""
+    """A reward term and the metrics of its model, for a training loop whose models are in other processes."""
 
     term: RewardTerm
-    metrics: dict[str, Any]  # the model's figures on held-out episodes; {} if it came without
+    metrics: dict[str, Any]  # on held-out episodes, from the checkpoint; {} if it has none
 
 
 class RewardManager:
-    """The reward models of a run in one process, and the rule by which their estimates become a reward.
+    """Holds reward models of a run and turns their estimates into rewards.
 
-    A single model may be given as it is; its term has the name of its type.
+    A single model may be passed without a name; the name of its term is its model type.
     """
 
     def __init__(
         self,
         models: BaseRewardModel | Mapping[str, BaseRewardModel],
         config: RewardConfig,
-        wanted: Mapping[str, RewardModelConfig] | None = None,
+        model_configs: Mapping[str, RewardModelConfig] | None = None,
         *,
         off_policy: bool = False,
         action_space: Space[Any] | None = None,
     ) -> None:
-        """`wanted` has what the config says of each model. `action_space`: actions are clipped to it for the models."""
+        """Build the terms of the models; models see actions clipped to `action_space`, if it is given."""
         if config.reward_mode not in ("per_step", "terminal"):
             raise ConfigError(unknown_name("reward_mode", str(config.reward_mode), ["per_step", "terminal"]))
         self.models = {models.model_type: models} if isinstance(models, BaseRewardModel) else dict(models)
         self.config = config
-        self.wanted = {name: RewardModelConfig() for name in self.models} | dict(wanted or {})
+        self.model_configs = {name: RewardModelConfig() for name in self.models} | dict(model_configs or {})
         self.off_policy = off_policy
         self.versions = dict.fromkeys(self.models, 0)  # how often each model has changed in this run
         self.debug_images: dict[str, DebugImageWriter] = {}
-        box = action_space if isinstance(action_space, spaces.Box) else None
-        self._bounds = None if box is None else (torch.as_tensor(box.low), torch.as_tensor(box.high))
-        for term in self.terms:  # what cannot be must not wait for the first reward
+        self._bounds: tuple[Tensor, Tensor] | None = None
+        if isinstance(action_space, spaces.Box):
+            self._bounds = torch.as_tensor(action_space.low), torch.as_tensor(action_space.high)
+        for term in self.terms:  # find wrong settings now and not with the first reward
             if term.probability_map is not None:
                 term.probability_map(torch.zeros(0))
             elif term.ends_episode:
                 raise ConfigError(
-                    f"reward.model.ends_episode: '{term.name}' gives no probability of success to end an episode by"
+                    f"reward.model.ends_episode: found true for '{term.name}', which gives no probability of success; "
+                    "only success classifiers can end episodes"
                 )
 
     @classmethod
@@ -185,38 +188,38 @@ class RewardManager:
         task: tuple[Space[Any], Space[Any]] | None = None,
         off_policy: bool = False,
     ) -> Self:
-        """Load the models of a config, or those with these names.
+        """Load the models of a config, or only those of the terms with these names.
 
-        With the observation and action space of a `task`, models that have no checkpoint are built for it, to be given
-        their weights by `load_state_dict`.
+        With a `task` (observation space, action space), models without a checkpoint are built for it; their weights
+        are loaded later with `load_state_dict`.
         """
-        wanted = named_models(config)
-        if names is not None:
-            wanted = {name: one for name, one in wanted.items() if name in names}
+        model_configs = {name: cfg for name, cfg in named_models(config).items() if names is None or name in names}
         models = {}
-        for name, one in wanted.items():
-            if task is None or model_class(one).gives_probability:
-                models[name] = adapted(load_reward_model(one.checkpoint_path, overrides=one, device=device))
+        for name, cfg in model_configs.items():
+            if task is None or model_class(cfg).gives_probability:
+                models[name] = adapted(load_reward_model(cfg.checkpoint_path, overrides=cfg, device=device))
             else:
-                models[name] = adapted(create_reward_model(without_expert_data(one), device)).bind(*task)
-        manager = cls(models, config, wanted, off_policy=off_policy, action_space=None if task is None else task[1])
+                # Whoever trains the model has its expert data.
+                options = {key: option for key, option in cfg.options.items() if key != "expert_data_path"}
+                models[name] = adapted(create_reward_model(replace(cfg, options=options), device)).bind(*task)
+        action_space = None if task is None else task[1]
+        manager = cls(models, config, model_configs, off_policy=off_policy, action_space=action_space)
         classifiers = [name for name, model in models.items() if model.gives_probability]
         for name in classifiers:
-            directory = debug_directory(wanted[name].debug_save_dir)
+            directory = debug_directory(model_configs[name].debug_save_dir)
             if directory is not None:
-                place = directory if len(classifiers) == 1 else directory / name
-                manager.debug_images[name] = DebugImageWriter(place)
+                manager.debug_images[name] = DebugImageWriter(directory / name if len(classifiers) > 1 else directory)
         return manager
 
     @property
     def model(self) -> BaseRewardModel:
-        """The only model."""
+        """Return the only model; an error if there are several."""
         (model,) = self.models.values()
         return model
 
     @property
     def threshold(self) -> float:
-        """Of the only model: the config's threshold, or if that is null the one stored with the model."""
+        """Return the threshold of the only model: `reward.reward_threshold`, or the stored one if that is null."""
         return self._threshold(self.model)
 
     @property
@@ -225,19 +228,20 @@ class RewardManager:
 
     @property
     def rule(self) -> RewardRule:
-        config = self.config
-        return RewardRule(self.terms, config.combine_mode, config.reward_weight, config.env_reward_weight)
+        return RewardRule.from_config(self.terms, self.config)
 
     def facts(self) -> dict[str, TermFacts]:
+        """Return the terms of the models and the metrics of their checkpoints."""
         return {term.name: TermFacts(term, dict(getattr(self.models[term.name], "metrics", {}))) for term in self.terms}
 
     def to_device(self, device: str | torch.device) -> Self:
+        """Move all models to a device."""
         for model in self.models.values():
             model.to(device)
         return self
 
     def compute_rewards(self, observations: Any) -> Tensor:
-        """The weighted reward of each frame, not yet combined with the environment's."""
+        """Return the weighted reward of each frame, not yet combined with the environment's reward."""
         rewards = []
         for term in self.terms:
             estimate = self.score(term.name, observations)
@@ -245,7 +249,7 @@ class RewardManager:
         return torch.stack(rewards).sum(0)
 
     def score(self, name: str, data: Any) -> Tensor:
-        """What one model says of frames (256 at a time) or transitions; frames may be written as debug images."""
+        """Return the estimates of one model for frames or transitions; writes debug images if the config says so."""
         model = self.models[name]
         estimate = model.score(data).float().cpu()
         if name in self.debug_images:
@@ -254,68 +258,71 @@ class RewardManager:
         return estimate
 
     def estimate(self, batch: Batch, names: Collection[str] | None = None) -> dict[str, Tensor]:
-        """What the models that look at transitions or episodes, or those of them with these names, say of a batch."""
-        shown = self.shown(batch)
+        """Return the estimates of the models that look at transitions or episodes, or of those with these names."""
+        inputs = self.model_inputs(batch)
         return {
-            name: self.score(name, shown).reshape(batch.batch_size)
+            name: self.score(name, inputs).reshape(batch.batch_size)
             for name, model in self.models.items()
             if model.looks_at != "frames" and (names is None or name in names)
         }
 
-    def shown(self, batch: Batch) -> Batch:
-        """What models see of transitions: actions as the environment took them, and its reward unless it is combined
-        with the models' later, or several models would each bring it along."""
-        shown = batch.select(*SHOWN, strict=False)
-        if self._bounds is not None:
-            shown["action"] = shown["action"].clamp(*self._bounds)
-        if self.config.combine_mode == "replace" and len(self.config.models) == 1:
-            shown["reward"] = batch["env_reward"]
-        return shown
+    def model_inputs(self, batch: Batch) -> Batch:
+        """Return the columns of transitions that models see, with clipped actions.
 
-    def calls_success(self, frames: Any) -> Tensor:
-        """Whether any of the models that may end an episode calls each frame a success."""
-        verdicts = []
+        They include the environment's reward, as `reward`, only if it is not combined with the models' reward later
+        and there is one model: otherwise it would be counted several times.
+        """
+        inputs = batch.select(*MODEL_INPUTS, strict=False)
+        if self._bounds is not None:
+            inputs["action"] = inputs["action"].clamp(*self._bounds)
+        if self.config.combine_mode == "replace" and len(self.config.models) == 1:
+            inputs["reward"] = batch["env_reward"]
+        return inputs
+
+    def predicts_success(self, frames: Any) -> Tensor:
+        """Return for each frame whether one of the models that end episodes predicts success."""
+        predictions = []
         for term in self.terms:
             if term.ends_episode and term.probability_map is not None:
-                verdicts.append(self.score(term.name, frames) > term.probability_map.threshold)
-        return torch.stack(verdicts).any(0)
+                predictions.append(self.score(term.name, frames) > term.probability_map.threshold)
+        return torch.stack(predictions).any(0)
 
     def state_dict(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        """What the estimates of the models, or of those with these names, depend on."""
+        """Return the weights and versions of the models, or of those with these names."""
         chosen = self.models if names is None else names
         return {name: {"version": self.versions[name], "model": self.models[name].state_dict()} for name in chosen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the state of the models that are here."""
+        """Load the weights and versions of the models that both this manager and `state` have."""
         for name in self.models.keys() & state.keys():
             self.versions[name] = state[name]["version"]
             self.models[name].load_state_dict(state[name]["model"])
 
     def _term(self, name: str, model: BaseRewardModel) -> RewardTerm:
-        config, wanted = self.config, self.wanted[name]
-        frames, learns = model.looks_at == "frames", config.cotrains(wanted)
-        again: Literal["never", "when_changed", "when_drawn"] = "never"
+        config, model_config = self.config, self.model_configs[name]
+        frames, learns = model.looks_at == "frames", config.cotrains(model_config)
+        rescored: Literal["never", "when_changed", "when_sampled"] = "never"
         if self.off_policy and frames and config.relabel == "changed":
-            again = "when_changed" if learns else "never"
+            rescored = "when_changed" if learns else "never"
         elif self.off_policy and model.looks_at != "episodes":
-            again = "when_drawn"
+            rescored = "when_sampled"
         probability_map = None
         if model.gives_probability:
             probability_map = ProbabilityMap(
                 config.reward_type, self._threshold(model), config.success_reward, config.fail_reward
             )
-        # Beside a model that looks at frames, reward_mode is about that one.
+        # With several models, reward_mode applies to those that look at frames.
         last_step = config.reward_mode == "terminal" and (frames or len(config.models) == 1)
         return RewardTerm(
             name,
             looks_at=model.looks_at,
             cameras=tuple(model.image_keys) if frames else (),  # type: ignore[attr-defined]
-            asked="last_step" if last_step else "every_step",
-            asked_again=again,
+            scored="last_step" if last_step else "every_step",
+            rescored=rescored,
             probability_map=probability_map,
-            weight=wanted.weight,
+            weight=model_config.weight,
             learns=learns,
-            ends_episode=wanted.ends_episode,
+            ends_episode=model_config.ends_episode,
         )
 
     def _threshold(self, model: BaseRewardModel) -> float:

@@ -1,4 +1,4 @@
-"""Which steps of an environment a reward model scores, on what, and the rewards that follow."""
+"""Computes learned rewards step by step, for Gymnasium environments that are stepped by other libraries."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from rewardlab.errors import ConfigError
 from rewardlab.observations import copy_observation, final_rows, to_numpy
 from rewardlab.rewards.manager import ESTIMATE, RewardManager, RewardTerm, compute_reward, place_estimates
 
-_ADVICE = ". The reward model looks at this camera; render_mode='rgb_array' lets an environment draw a single one"
+_ADVICE = ". The reward model looks at this camera; render_mode='rgb_array' lets an environment render a single one"
 
 
 class Step(NamedTuple):
-    """One step of all environments, as a vector environment gives it."""
+    """One step of all environments, as a vector environment returns it."""
 
     action: Array
     obs: Any
@@ -32,10 +32,10 @@ class Step(NamedTuple):
 
 
 class StepRewards:
-    """Keeps track of episodes, so that every frame is scored once, as the frame of the step that led to it.
+    """Computes the reward of each step; each frame is scored once, with the step that led to it.
 
-    Models are not asked about steps that belong to no episode: the reset step of NEXT_STEP, steps after an end of
-    DISABLED.
+    Steps outside of episodes are not scored: the reset step of AutoresetMode.NEXT_STEP, and steps after the end of an
+    episode with AutoresetMode.DISABLED.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], manager: RewardManager) -> None:
@@ -51,24 +51,26 @@ class StepRewards:
                 self._cameras[name].check()
             elif model.looks_at == "episodes":
                 raise ConfigError(
-                    f"reward model '{model.model_type}' judges whole episodes, and a wrapper sees single steps; use it "
+                    f"reward model '{model.model_type}' scores whole episodes, and a wrapper sees single steps; use it "
                     "with `rewardlab run`"
                 )
         if self.autoreset != AutoresetMode.DISABLED and any(term.ends_episode for term in manager.terms):
             raise ConfigError(
-                "reward.model.ends_episode: this vector environment resets by itself, when nobody has looked at the "
-                "frame yet; wrap the single environments, or use AutoresetMode.DISABLED"
+                "reward.model.ends_episode: found true, but this vector environment resets itself before the reward "
+                "model can score the frame; wrap the single environments, or use AutoresetMode.DISABLED"
             )
         self._sees_transitions = len(self._cameras) < len(manager.models)
 
     def begin(self, obs: Any, mask: Bools | None = None) -> None:
-        """Episodes begin, everywhere or where `mask` says, with the batch `obs`."""
+        """Begin episodes with the first observations `obs`, in all environments or in those that `mask` marks."""
         self._running = np.ones_like(self._running) if mask is None else self._running | to_numpy(mask).astype(bool)
-        self._remember(obs)
+        self._store_observation(obs)
 
-    def of_step(self, step: Step) -> tuple[Tensor, dict[str, Tensor], Bools]:
-        """The reward of each environment, the estimate of each term, NaN where its model was not asked, and whether the
-        episode terminated, which a model with `ends_episode` may decide."""
+    def compute(self, step: Step) -> tuple[Tensor, dict[str, Tensor], Bools]:
+        """Return the reward of each environment, the estimates of each term, and which episodes terminated.
+
+        Estimates are NaN where the model did not score the step. Models with `ends_episode` terminate episodes too.
+        """
         check_autoreset(self.autoreset, step.infos)
         running = self._running
         ended = (step.terminated | step.truncated) & running
@@ -79,7 +81,7 @@ class StepRewards:
         }
         batch = TensorDict(columns, batch_size=[len(running)])
         if self._sees_transitions:
-            batch["observation"], batch["next_observation"] = self._before, self._arrival(step, ended)
+            batch["observation"], batch["next_observation"] = self._before, self._next_observation(step, ended)
             batch["action"] = torch.as_tensor(step.action)
         estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in self.manager.terms}
         batch[ESTIMATE] = estimates
@@ -93,41 +95,42 @@ class StepRewards:
             AutoresetMode.NEXT_STEP: ~ended,
             AutoresetMode.DISABLED: running & ~ended,
         }[self.autoreset]
-        self._remember(step.obs)
+        self._store_observation(step.obs)
         return compute_reward(self.manager.rule, batch), estimates, terminated
 
     def _estimate(self, term: RewardTerm, step: Step, batch: TensorDict, running: Bools, ended: Bools) -> Tensor:
-        asked = ended if term.asked == "last_step" and not term.ends_episode else running
-        rows = torch.from_numpy(asked)
-        if not asked.any():
-            found = torch.zeros(0)
+        scored = ended if term.scored == "last_step" and not term.ends_episode else running
+        rows = torch.from_numpy(scored)
+        if not scored.any():
+            estimates = torch.zeros(0)
         elif term.looks_at == "frames":
-            found = self.manager.score(term.name, self._frames(self._cameras[term.name], step, asked, ended))
+            estimates = self.manager.score(term.name, self._frames(self._cameras[term.name], step, scored, ended))
         else:
-            found = self.manager.estimate(batch[rows], [term.name])[term.name]
-        return place_estimates(found, rows)
+            estimates = self.manager.estimate(batch[rows], [term.name])[term.name]
+        return place_estimates(estimates, rows)
 
-    def _frames(self, cameras: CameraFrames, step: Step, asked: Bools, ended: Bools) -> dict[str, Any]:
-        if asked.all():
+    def _frames(self, cameras: CameraFrames, step: Step, scored: Bools, ended: Bools) -> dict[str, Any]:
+        if scored.all():
             return {"images": cameras.following(step.obs, step.infos, ended)}
-        if self.autoreset == AutoresetMode.SAME_STEP:  # not all of them: only those that ended
-            return {"images": cameras.final(step.infos, np.flatnonzero(asked))}
-        return {"images": cameras.now(step.obs, np.flatnonzero(asked))}
+        if self.autoreset == AutoresetMode.SAME_STEP:  # terminal mode: only the episodes that ended
+            return {"images": cameras.final(step.infos, np.flatnonzero(scored))}
+        return {"images": cameras.now(step.obs, np.flatnonzero(scored))}
 
-    def _remember(self, obs: Any) -> None:
+    def _store_observation(self, obs: Any) -> None:
         if self._sees_transitions:
             self._before = copy_observation(obs)
 
-    def _arrival(self, step: Step, ended: Bools) -> TensorDict:
-        arrival = copy_observation(step.obs)
+    def _next_observation(self, step: Step, ended: Bools) -> TensorDict:
+        """Return the observations after a step; where an episode ended, its last observation."""
+        following = copy_observation(step.obs)
         if self.autoreset == AutoresetMode.SAME_STEP and ended.any():
             rows = np.flatnonzero(ended)
-            arrival[torch.from_numpy(rows)] = copy_observation(final_rows(step.infos["final_obs"], rows))
-        return arrival
+            following[torch.from_numpy(rows)] = copy_observation(final_rows(step.infos["final_obs"], rows))
+        return following
 
 
 class BatchOfOne(VectorEnv[Any, Any, Any]):
-    """What CameraFrames asks of a vector environment, answered by a single one. It is stepped elsewhere."""
+    """A single environment as a vector environment that only renders; it is stepped elsewhere."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 - Gymnasium's own form
     num_envs = 1
@@ -153,7 +156,7 @@ class BatchOfOne(VectorEnv[Any, Any, Any]):
 
 
 def with_batch_axis(obs: Any) -> Any:
-    """An observation as a batch of one, without a copy."""
+    """Return an observation as a batch of one, without copying it."""
     if isinstance(obs, Mapping):
         return {name: with_batch_axis(part) for name, part in obs.items()}
     return obs if isinstance(obs, tuple) else to_numpy(obs)[None]

@@ -1,6 +1,6 @@
-"""Workers: objects that also run in process, placed in groups and called through futures."""
+"""Workers: plain Python objects that run in groups, in this process or on Ray, and are called through futures."""
 
-from rewardlab.workers.cluster import Cluster, Seat
+from rewardlab.workers.cluster import Cluster, WorkerPlacement
 from rewardlab.workers.group import Future, Futures, Group, WorkerDied
 
-__all__ = ["Cluster", "Future", "Futures", "Group", "Seat", "WorkerDied"]
+__all__ = ["Cluster", "Future", "Futures", "Group", "WorkerDied", "WorkerPlacement"]

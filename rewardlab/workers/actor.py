@@ -1,4 +1,4 @@
-"""The learner: an RL algorithm and, off policy, the replay buffer and demonstrations that it learns from."""
+"""The learner: an RL algorithm with, for off-policy algorithms, its replay buffer and demonstrations."""
 
 import warnings
 from collections.abc import Collection, Mapping
@@ -30,11 +30,11 @@ from rewardlab.workers.threads import torch_threads
 
 
 class ActorWorker:
-    """Takes rollouts (`add`), makes updates (`update`), hands out the policy (`policy_weights`): three separate calls.
+    """The learner. `add` stores a rollout, `update` trains on it, `policy_weights` returns the policy.
 
-    On policy an update is one pass of the algorithm over the last rollout, whose `reward` it maximises. Off policy it
-    is one step on transitions drawn from the replay buffer. Their `reward` is computed when they are drawn, by
-    `self.rule`, after the models have been asked again where their terms say so.
+    With an on-policy algorithm, an update is one pass over the last rollout. With an off-policy algorithm, it is one
+    gradient step on transitions sampled from the replay buffer; their `reward` is computed by `self.rule` when they
+    are sampled, after reward models have scored them again where their terms say so.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class ActorWorker:
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         *,
-        threads: int = 1,  # for updates
+        threads: int = 1,  # torch threads during updates
     ) -> None:
         self.cfg = cfg
         self.spaces = observation_space, action_space
         self.learner = make_learner(cfg, observation_space, action_space)
         self.settings = cfg.algorithm.off_policy
         self.rule = RewardRule()
-        self.rewards: RewardManager | None = None  # models that are asked about stored transitions
+        self.rewards: RewardManager | None = None  # the models that score stored transitions
         self.frames = FrameStore()
         hindsight = cfg.reward.use_reward_model and any(model_class(model).hindsight for model in cfg.reward.models)
         self._buffer_class = EpisodeReplay if hindsight else ReplayBuffer
@@ -62,34 +62,39 @@ class ActorWorker:
         self._threads = threads
 
     def policy_weights(self) -> dict[str, Tensor]:
-        """A copy, for workers that act while this one learns on."""
+        """Return a copy of the policy's weights, for the rollout workers."""
         policy: Any = self.learner.policy
         return {name: tensor.detach().clone() for name, tensor in policy.state_dict().items()}
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
+        """Tell the algorithm how much of the training is done, for its schedules."""
         self.learner.set_progress(env_steps, total_env_steps)
 
     def add(self, rollout: Batch, env_steps: int, frames: Mapping[str, Any] | None = None) -> int:
-        """Take a rollout [T, N] that ends after `env_steps` steps in all; returns the number of updates that are due.
+        """Store a rollout [T, N] and return the number of updates that are due.
 
-        `frames`, for models that are asked again, are those of the steps with an estimate, by camera and in order.
+        `env_steps` counts the steps of the run including this rollout. `frames`, for models that score frames again,
+        are those of the steps with an estimate, by camera and in batch order.
         """
         if self.replay is None or self.settings is None:
             self._rollout = rollout
             return 1
-        redrawn = [(column, t.name) for t in self._terms("when_drawn") for column in (ESTIMATE, MODEL_VERSION)]
-        stored = rollout.exclude("reward", *redrawn)
+        recomputed = [(column, t.name) for t in self._terms("when_sampled") for column in (ESTIMATE, MODEL_VERSION)]
+        stored = rollout.exclude("reward", *recomputed)
         if frames is not None:
             term = next(term for term in self.rule.terms if term.cameras)
             stored[FRAME] = self.frames.add(frames, ~rollout[ESTIMATE, term.name].isnan())
-        stored.update(self._asked(stored, self._stale_terms(stored)))
+        if self.rewards is not None:
+            now, terms = self.rewards.versions, self._terms("when_changed")
+            stale = [term for term in terms if (stored[MODEL_VERSION, term.name] != now[term.name]).any()]
+            stored.update(self._estimate(stored, stale))
         self.replay.add_rollout(stored)
         if env_steps <= self.settings.learning_starts:
             return 0
         if not len(self.replay):
             warnings.warn(
-                f"nothing was learned in {env_steps} steps: no episode has ended between two checkpoints, after which "
-                "all environments are reset. Raise runner.save_interval",
+                f"nothing was learned in {env_steps} steps: no episode ended between two checkpoints, after which all "
+                "environments are reset. Raise runner.save_interval",
                 stacklevel=2,
             )
             return 0
@@ -97,7 +102,7 @@ class ActorWorker:
         return int(self._updates_due)
 
     def update(self, count: int) -> dict[str, float]:
-        """Make `count` updates; the means of their figures."""
+        """Make `count` updates and return the means of their metrics."""
         if count == 0:
             return {}
         with torch_threads(self._threads):
@@ -112,15 +117,15 @@ class ActorWorker:
             return {name: total / count for name, total in sums.items()} | {"updates": self.learner.updates}
 
     def sample(self) -> Batch:
-        """Transitions to learn from off policy, with the reward that they have now."""
+        """Sample transitions to learn from with an off-policy algorithm, with their current reward."""
         assert self.replay is not None
         size, fraction = self.cfg.actor.global_batch_size, self.cfg.algorithm.sac.demo_fraction
-        batch = mixed_sample(self.replay, self.demos, size, fraction, self._draw)
-        batch.update(self._asked(batch, self._terms("when_drawn")))
+        batch = mixed_sample(self.replay, self.demos, size, fraction, self._sample_from)
+        batch.update(self._estimate(batch, self._terms("when_sampled")))
         batch["reward"] = compute_reward(self.rule, batch)
         return batch
 
-    def _draw(self, buffer: ReplayBuffer, count: int) -> Batch:
+    def _sample_from(self, buffer: ReplayBuffer, count: int) -> Batch:
         models = () if self.rewards is None else self.rewards.models.values()
         hindsight: Any = next((model for model in models if model.hindsight), None)
         if hindsight is not None:
@@ -128,68 +133,63 @@ class ActorWorker:
         return buffer.sample(count, self._generator)
 
     def begin_episodes(self) -> None:
-        """All environments were reset: unfinished episodes are dropped."""
+        """Drop unfinished episodes, because all environments were reset."""
         if self.replay is not None:
             self.replay.forget_unfinished()
 
     def set_rewards(self, rule: RewardRule, models: Mapping[str, Any]) -> None:
-        """Take the rule that rewards are computed by from now on, and the state of the models that have changed.
+        """Use a new reward rule from now on, and the new weights of the models that have changed.
 
-        Off policy, stored transitions are asked about again where a model has changed.
+        Off-policy algorithms: stored transitions are scored again by models that have changed, where their terms say
+        so.
         """
         self.rule = rule
         if self.replay is None:
             return
         if self.rewards is None and rule.terms:
             with_demos = self.cfg.algorithm.sac.demo_path is not None
-            names = [t.name for t in rule.terms if t.asked_again != "never" or with_demos]
+            names = [t.name for t in rule.terms if t.rescored != "never" or with_demos]
             self.rewards = RewardManager.from_config(self.cfg.reward, names=names, task=self.spaces, off_policy=True)
         if self.rewards is not None:
             self.rewards.load_state_dict(models)
         changed = [term for term in self._terms("when_changed") if term.name in models]
         if changed and len(self.replay):
-            self.replay.relabel(lambda rows: self._asked(rows, changed))
-        # Demonstrations are whole episodes, so that models which look at these can be asked about them again too.
+            self.replay.relabel(lambda rows: self._estimate(rows, changed))
+        # Demonstrations are whole episodes, so models that look at episodes can score them again too.
         changed += [term for term in rule.terms if term.looks_at == "episodes" and term.name in models]
         if changed and self.demos is not None:
-            self.demos.relabel(lambda rows: self._asked(rows, changed), chunk=len(self.demos))
+            self.demos.relabel(lambda rows: self._estimate(rows, changed), chunk=len(self.demos))
 
     def load_demonstrations(self) -> None:
-        """Read the demonstrations at `algorithm.sac.demo_path`, which a part of each batch is drawn from (RLPD)."""
+        """Read the demonstrations at `algorithm.sac.demo_path`; a fraction of each batch comes from them (RLPD)."""
         path = self.cfg.algorithm.sac.demo_path
         assert path is not None
-        once = [term for term in self.rule.terms if term.asked_again != "when_drawn"]
-        shown = [term for term in self.rule.terms if term.cameras]
-        demos, frames = read_demonstrations(path, self.spaces[0], {c: None for term in shown for c in term.cameras})
-        if shown:
+        stored = [term for term in self.rule.terms if term.rescored != "when_sampled"]
+        with_frames = [term for term in self.rule.terms if term.cameras]
+        cameras = dict.fromkeys(camera for term in with_frames for camera in term.cameras)
+        demos, frames = read_demonstrations(path, self.spaces[0], cameras)
+        if with_frames:
             ended = demos["terminated"] | demos["truncated"]
-            kept = torch.stack([term.asked_at(ended) for term in shown]).any(0)  # terminal: the last frames alone
-            demos[FRAME] = self.frames.add({camera: pictures[kept] for camera, pictures in frames.items()}, kept)
-        demos.update(self._asked(demos, once))
-        if shown and all(term.asked_again == "never" for term in shown):
+            kept = torch.stack([term.scored_steps(ended) for term in with_frames]).any(0)
+            demos[FRAME] = self.frames.add({camera: images[kept] for camera, images in frames.items()}, kept)
+        demos.update(self._estimate(demos, stored))
+        if with_frames and all(term.rescored == "never" for term in with_frames):
             self.frames.free(demos[FRAME])
             demos = demos.exclude(FRAME)
-        if once == list(self.rule.terms) and not (compute_reward(self.rule, demos) > 0).any():
+        if stored == list(self.rule.terms) and not (compute_reward(self.rule, demos) > 0).any():
             warnings.warn(
-                f"algorithm.sac.demo_path: none of the {len(demos)} transitions in {path} earns a reward; do they show "
-                "success, and does the reward model see it (rewardlab score)?",
+                f"algorithm.sac.demo_path: none of the {len(demos)} transitions in {path} earns a reward. Check that "
+                "the demonstrations succeed, and with `rewardlab score` that the reward model predicts success",
                 stacklevel=2,
             )
         self.demos = self._buffer_class(len(demos), self.frames)
         self.demos.add(demos)
 
-    def _terms(self, asked_again: str) -> list[RewardTerm]:
-        return [term for term in self.rule.terms if term.asked_again == asked_again]
+    def _terms(self, rescored: str) -> list[RewardTerm]:
+        return [term for term in self.rule.terms if term.rescored == rescored]
 
-    def _stale_terms(self, rows: Batch) -> list[RewardTerm]:
-        """Terms whose model has changed since it was asked about these rows."""
-        if self.rewards is None:
-            return []
-        now = self.rewards.versions
-        return [t for t in self._terms("when_changed") if (rows[MODEL_VERSION, t.name] != now[t.name]).any()]
-
-    def _asked(self, rows: Batch, terms: Collection[RewardTerm]) -> Batch:
-        """What the models of these terms say of rows now: the columns `estimate` and `model_version`."""
+    def _estimate(self, rows: Batch, terms: Collection[RewardTerm]) -> Batch:
+        """Score rows with the models of these terms; return the columns `estimate` and `model_version`."""
         if not terms or self.rewards is None:
             return TensorDict({}, batch_size=rows.batch_size)
         names = [term.name for term in terms if term.looks_at != "frames"]
@@ -198,8 +198,8 @@ class ActorWorker:
             if term.looks_at == "frames":
                 has_frame = rows[FRAME] >= 0
                 frames = {"images": self.frames[rows[FRAME][has_frame]]}
-                found = self.rewards.score(term.name, frames) if has_frame.any() else torch.zeros(0)
-                estimates[term.name] = place_estimates(found, has_frame)
+                scores = self.rewards.score(term.name, frames) if has_frame.any() else torch.zeros(0)
+                estimates[term.name] = place_estimates(scores, has_frame)
         now = self.rewards.versions
         versions = {name: torch.full_like(e, now[name], dtype=torch.int32) for name, e in estimates.items()}
         return TensorDict({ESTIMATE: estimates, MODEL_VERSION: versions}, batch_size=rows.batch_size)
@@ -215,7 +215,7 @@ class ActorWorker:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
         if self.replay is not None and state["replay"] is not None:
-            state["replay"]["rows"].pop("reward", None)  # earlier versions stored it
+            state["replay"]["rows"].pop("reward", None)  # stored by earlier versions
             self.replay.load_state_dict(state["replay"])
         self._generator.set_state(state["generator"])
         self._updates_due = state["updates_due"]

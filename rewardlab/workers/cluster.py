@@ -1,4 +1,4 @@
-"""Where workers run: in this process, or on the nodes of a Ray cluster, as `cluster` in the config says."""
+"""Launches groups of workers in this process or on a Ray cluster, as the `cluster` section of the config says."""
 
 import dataclasses
 import functools
@@ -17,23 +17,23 @@ Component = Literal["actor", "env", "rollout", "reward"]
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A machine. `id` is Ray's."""
+    """A machine of the cluster."""
 
-    id: str | None
+    id: str | None  # Ray's node ID; None for this machine without Ray
     gpus: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a worker is put; None means wherever there is room, and no GPU."""
+class NodeGpu:
+    """The node and GPU that a worker runs on."""
 
-    node: Node | None
-    gpu: int | None
+    node: Node | None  # None: Ray chooses the node
+    gpu: int | None  # None: the worker runs on the CPU
 
 
 @dataclasses.dataclass(frozen=True)
-class Seat:
-    """What a worker is told when it is built: which of how many it is, and its torch device."""
+class WorkerPlacement:
+    """The index of a worker in its group, the size of the group, and the worker's torch device."""
 
     index: int
     count: int
@@ -41,10 +41,10 @@ class Seat:
 
 
 class Cluster(AbstractContextManager["Cluster"]):
-    """Launches groups of workers, and ends them when it is left, also by an error or Ctrl-C.
+    """A context manager that launches groups of workers and stops them on exit, also after an error or Ctrl-C.
 
-    On Ray it uses the cluster this process is connected to, or that at $RAY_ADDRESS, or starts one on this machine and
-    stops it again.
+    With the Ray backend it uses the Ray cluster that this process is connected to, else the one at $RAY_ADDRESS, else
+    it starts one on this machine and stops it on exit.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -70,32 +70,32 @@ class Cluster(AbstractContextManager["Cluster"]):
     def launch(
         self,
         component: Component,
-        make: Callable[[Seat], Any],
+        make: Callable[[WorkerPlacement], Any],
         *,
         name: str,
         count: int | None = None,
         background: bool = False,
         threads: int = 1,
     ) -> Group:
-        """Build a group of workers, each by `make(seat)` in the process it will run in.
+        """Build a group of workers; `make(placement)` builds each of them in the process that it will run in.
 
-        `count` is that of `cluster.workers` unless given. In this process calls run at once, or with `background` on a
-        thread per worker. Another process has `threads` threads for torch and OpenCV: workers that each take all cores
-        slow each other down several times.
+        `count` defaults to `cluster.workers.<component>`. With the local backend, a call runs immediately, or with
+        `background` on one thread per worker. With the Ray backend, each process uses `threads` threads for torch and
+        OpenCV: processes that each use all cores slow each other down several times.
         """
         count = self.config.workers.get(component, 1) if count is None else count
-        nodes = self._nodes()
+        local = self.config.backend == "local"
         workers: list[Worker] = []
-        for index, place in enumerate(placements(self.config, component, count, nodes)):
-            member = f"{name}[{index}]"
-            if self.config.backend == "local":
-                device = "cpu" if place.gpu is None else f"cuda:{place.gpu}"
-                build = functools.partial(make, Seat(index, count, device))
-                workers.append(LocalWorker(member, build, background=background))
-            else:
-                # Of its node's GPUs such a process sees only its own.
-                build = functools.partial(make, Seat(index, count, "cpu" if place.gpu is None else "cuda:0"))
-                workers.append(_ray_worker(member, build, place, threads))
+        for index, assigned in enumerate(assign_gpus(self.config, component, count, self._nodes())):
+            # A Ray worker sees only its own GPU, which CUDA then calls number 0.
+            device = "cpu" if assigned.gpu is None else f"cuda:{assigned.gpu if local else 0}"
+            build = functools.partial(make, WorkerPlacement(index, count, device))
+            worker_name = f"{name}[{index}]"
+            workers.append(
+                LocalWorker(worker_name, build, background=background)
+                if local
+                else _ray_worker(worker_name, build, assigned, threads)
+            )
         group = Group(name, workers)
         self._groups.append(group)
         Futures([worker.start() for worker in group]).result()
@@ -104,37 +104,38 @@ class Cluster(AbstractContextManager["Cluster"]):
     def _nodes(self) -> list[Node]:
         if self.config.backend == "ray":
             return _ray_nodes()
-        import torch  # here, so that a worker that needs no torch starts in a third of the time
+        import torch  # here, because importing torch takes two thirds of the start-up time of a worker
 
         return [Node(None, torch.cuda.device_count())]
 
 
-def placements(config: ClusterConfig, component: Component, count: int, nodes: Sequence[Node]) -> list[Place]:
-    """Where each of `count` workers goes: to the place in the config, or one after the other to every GPU there is.
+def assign_gpus(config: ClusterConfig, component: Component, count: int, nodes: Sequence[Node]) -> list[NodeGpu]:
+    """Return the node and GPU of each of `count` workers.
 
-    A node without GPUs has one device, its CPU, whatever its number in the config.
+    All workers go to `cluster.component_placement.<component>`, written "<node>-<device>", if the config has it;
+    otherwise they are distributed over all GPUs in turn. On a node without GPUs the device number is ignored.
     """
-    place = config.component_placement.get(component)
-    if place is None:
-        gpus = [Place(node, gpu) for node in nodes for gpu in range(node.gpus)]
-        return [gpus[index % len(gpus)] if gpus else Place(None, None) for index in range(count)]
-    rank, device = map(int, place.split("-"))
-    key = f"cluster.component_placement.{component}: found {place}, but"
+    configured = config.component_placement.get(component)
+    if configured is None:
+        gpus = [NodeGpu(node, gpu) for node in nodes for gpu in range(node.gpus)] or [NodeGpu(None, None)]
+        return [gpus[index % len(gpus)] for index in range(count)]
+    rank, device = map(int, configured.split("-"))
+    key = f"cluster.component_placement.{component}: found {configured}, but"
     if rank >= len(nodes):
         kind = "cluster.backend local has" if config.backend == "local" else "the Ray cluster has"
-        raise ConfigError(f"{key} {kind} {_number(len(nodes), 'node')}, numbered from 0")
+        raise ConfigError(f"{key} {kind} {_pluralize(len(nodes), 'node')}, numbered from 0")
     node = nodes[rank]
     if node.gpus and device >= node.gpus:
-        raise ConfigError(f"{key} node {rank} has {_number(node.gpus, 'GPU')}, numbered from 0")
-    return [Place(node, device if node.gpus else None)] * count
+        raise ConfigError(f"{key} node {rank} has {_pluralize(node.gpus, 'GPU')}, numbered from 0")
+    return [NodeGpu(node, device if node.gpus else None)] * count
 
 
-def _number(count: int, noun: str) -> str:
+def _pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _connect_ray() -> bool:
-    """Connect to Ray unless this process is; true if that was our doing."""
+    """Connect to Ray; return False if this process was connected already."""
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -144,10 +145,10 @@ def _connect_ray() -> bool:
         ) from error
     if ray.is_initialized():
         return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
-    # Ray's workers yield to every other program, and on a busy machine take minutes to start; ours are the work itself.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends usage statistics to its developers
+    # Ray starts its workers with a low priority; on a busy machine they would take minutes to start.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # "local" starts a new cluster; without it Ray would also join one that somebody else left running here.
+    # "local" starts a new cluster; otherwise Ray would join any cluster that is already running on this machine.
     address = os.environ.get("RAY_ADDRESS") or "local"
     ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
     return True
@@ -157,17 +158,17 @@ def _ray_nodes() -> list[Node]:
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    # The head is node 0; the order of the others must only be the same in every run.
+    # The head is node 0; the other nodes are in the same order in every run.
     alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
     return [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in alive]
 
 
-def _ray_worker(name: str, make: Callable[[], Any], place: Place, threads: int) -> Worker:
+def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeGpu, threads: int) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
     environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
-    if place.gpu is not None:
-        # Components share GPUs, so the worker reserves none from Ray and is shown its own by hand.
-        environment["CUDA_VISIBLE_DEVICES"] = str(place.gpu)
+    if assigned.gpu is not None:
+        # Components share GPUs, so the worker reserves none from Ray, and its visible GPU is set here.
+        environment["CUDA_VISIBLE_DEVICES"] = str(assigned.gpu)
         environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    return RayWorker(name, make, node_id=place.node.id if place.node else None, environment=environment)
+    return RayWorker(name, make, node_id=assigned.node.id if assigned.node else None, environment=environment)

@@ -1,4 +1,4 @@
-"""Demonstrations: episodes of an expert, as transitions for an off-policy learner (RLPD)."""
+"""Reads demonstrations: episodes of an expert, as transitions for an off-policy learner (RLPD)."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -21,35 +21,36 @@ Shapes = dict[str | tuple[str, ...], tuple[int, ...]]  # of the parts of one obs
 def read_demonstrations(
     path: str | Path, observation_space: Space[Any], cameras: Collection[str] = ()
 ) -> tuple[Batch, dict[str, Tensor]]:
-    """All transitions below `path`, [n] in time order, with the observations that the policy would have had; and by
-    camera the frame [n, H, W, 3] that followed each."""
+    """Return all transitions [n] below `path` in time order, and the frames [n, H, W, 3] after them by camera.
+
+    The transitions have the parts of an observation that the policy sees.
+    """
     example = to_batch(as_observation(batch_space(observation_space).sample()))
     shapes: Shapes = {key: tuple(part.shape[1:]) for key, part in example.items(include_nested=True, leaves_only=True)}
-    episodes = read_episodes(path)
     batches, frames = [], []
-    for episode in episodes:
-        moves = episode.load().transitions()
-        batches.append(_demonstration(moves, shapes, episode.path))
-        frames.append({camera: _frames(moves, camera, episode.path) for camera in cameras})
+    for episode in read_episodes(path):
+        transitions = episode.load().transitions()
+        batches.append(_demonstration(transitions, shapes, episode.path))
+        frames.append({camera: _frames(transitions, camera, episode.path) for camera in cameras})
     return TensorDict.cat(batches), {camera: torch.cat([part[camera] for part in frames]) for camera in cameras}
 
 
-def _demonstration(moves: Batch, shapes: Shapes, source: Path) -> Batch:
-    truncated = moves["truncated"].clone()
-    truncated[-1] = not moves["terminated"][-1]  # wherever a recording was cut, it ends
+def _demonstration(transitions: Batch, shapes: Shapes, source: Path) -> Batch:
+    truncated = transitions["truncated"].clone()
+    truncated[-1] = not transitions["terminated"][-1]  # the end of a recording counts as the end of the episode
     columns = {
-        "observation": _observation(moves["observation"], shapes, source),
-        "next_observation": _observation(moves["next", "observation"], shapes, source),
-        "action": moves["action"],
-        "env_reward": moves["env_reward"].float(),
-        "terminated": moves["terminated"],
-        "truncated": truncated & ~moves["terminated"],
-        "success": moves["success"].to(torch.bool),
+        "observation": _policy_observation(transitions["observation"], shapes, source),
+        "next_observation": _policy_observation(transitions["next", "observation"], shapes, source),
+        "action": transitions["action"],
+        "env_reward": transitions["env_reward"].float(),
+        "terminated": transitions["terminated"],
+        "truncated": truncated & ~transitions["terminated"],
+        "success": transitions["success"].to(torch.bool),
     }
-    return TensorDict(columns, batch_size=moves.batch_size)
+    return TensorDict(columns, batch_size=transitions.batch_size)
 
 
-def _observation(observation: TensorDict, shapes: Shapes, source: Path) -> TensorDict:
+def _policy_observation(observation: TensorDict, shapes: Shapes, source: Path) -> TensorDict:
     for key, shape in shapes.items():
         part = observation.get(key, None)
         found = "none" if part is None else list(part.shape[1:])
@@ -62,8 +63,11 @@ def _observation(observation: TensorDict, shapes: Shapes, source: Path) -> Tenso
     return observation.select(*shapes)
 
 
-def _frames(moves: Batch, camera: str, source: Path) -> Tensor:
-    frames = moves.get(("next", "observation", "images", camera), None)
+def _frames(transitions: Batch, camera: str, source: Path) -> Tensor:
+    frames = transitions.get(("next", "observation", "images", camera), None)
     if frames is None:
-        raise DataError(f"{source}: no images of camera '{camera}', which the reward model looks at")
+        raise DataError(
+            f"{source}: no images of camera '{camera}', which the reward model looks at; collect the demonstrations "
+            "with this camera"
+        )
     return frames

@@ -1,13 +1,11 @@
-"""The worker that owns environments: steps them, remembers what happened, hands out the frames to be scored."""
+"""The worker that steps environments and records their transitions, their episodes and the frames to score."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
-from tensordict import TensorDict
 
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.episodes import Array
@@ -24,37 +22,47 @@ Images = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """Where a step, or a reset, led to: all that whoever acts next must know."""
+class StepObservation:
+    """The observations after a step or a reset, from which the policy chooses the next actions."""
 
     observation: Observation
-    ended: Array  # numbers of the environments whose episode ended in the step
-    final_observation: Observation | None  # their true last observations; None if none ended
+    ended: Array  # indices of the environments whose episode ended in the step
+    final_observation: Observation | None  # the last observations of those episodes; None if none ended
 
 
 @dataclass(frozen=True)
 class FrameRequest:
-    """Which frames reward models look at."""
+    """The frames that reward models look at."""
 
     cameras: tuple[str, ...]
-    terminal: bool = False  # only the last of each episode; others are not even drawn
+    terminal: bool = False  # only the last frame of each episode; the others are not rendered
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """The episodes that ended, one row each. `success_*` is None where the environment does not know."""
+    """The episodes that ended, one row each. `success_*` is None if the environment does not report success."""
 
-    reward: Array  # sum of the environment's own
+    reward: Array  # the return: sum of the environment's rewards
     length: Array
     success_once: Array | None
     success_at_end: Array | None
 
+    @classmethod
+    def concatenate(cls, parts: Sequence["Episodes"]) -> "Episodes":
+        """Return the episodes of all parts; success is None if one of the parts does not have it."""
+        columns = [[getattr(part, field.name) for part in parts] for field in fields(cls)]
+        joined: list[Any] = [None if any(c is None for c in column) else np.concatenate(column) for column in columns]
+        return cls(*joined)
+
+
+NO_EPISODES = Episodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0, bool))
+
 
 class EnvWorker:
-    """Steps a batch of environments. What was done to them is known by the RolloutWorker beside it.
+    """Steps a batch of environments and records what happens; the RolloutWorker of its lane records the actions.
 
-    `ending` holds the reward models whose verdict ends an episode. Random numbers follow from (seed, iteration), so
-    that a run that is resumed at an iteration sees the same episodes.
+    If `success_detector` is given, an episode ends where one of its reward models predicts success. Random numbers
+    depend on (seed, iteration) only, so that a run resumed at an iteration sees the same episodes.
     """
 
     def __init__(
@@ -63,7 +71,7 @@ class EnvWorker:
         *,
         seed: int,
         frames: FrameRequest | None = None,
-        ending: RewardWorker | None = None,
+        success_detector: RewardWorker | None = None,
         collection: CollectionConfig | None = None,
         keep_next: bool = False,
     ) -> None:
@@ -72,59 +80,59 @@ class EnvWorker:
         self.request = frames
         self.keep_next = keep_next
         self.env = make_vec_env(config)
-        self.ending = ending
-        if ending is not None:
-            ending.init_worker()
-            cameras = {**dict.fromkeys(frames.cameras if frames else ()), **dict.fromkeys(config.cameras)}
-            self.env = EndOnSuccess(self.env, self._verdict, list(cameras), config.frame_size)
+        self.success_detector = success_detector
+        if success_detector is not None:
+            success_detector.init_worker()
+            cameras = dict.fromkeys([*(frames.cameras if frames else ()), *config.cameras])
+            self.env = EndOnSuccess(self.env, self._predict_success, list(cameras), config.frame_size)
         if collection is not None:
             self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
         self._frames = self._camera_frames()
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
         self._to_score: list[Images] = []
-        self._ended: list[dict[str, Array]] = []
+        self._ended: list[Episodes] = []
 
     def ping(self) -> None:
-        """Whether it lives."""
+        """Do nothing; raises WorkerDied if the process is gone."""
 
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-        """Of a single environment: observations, actions."""
+        """Return the observation space and the action space of a single environment."""
         return self.env.single_observation_space, self.env.single_action_space
 
     def load_reward_models(self, state: Mapping[str, Any]) -> None:
-        """Take the newest weights of the models that end episodes."""
-        if self.ending is not None:
-            self.ending.load_weights(state)
+        """Load the newest weights of the models whose predicted success ends episodes."""
+        if self.success_detector is not None:
+            self.success_detector.load_weights(state)
 
-    def _verdict(self, frames: Images) -> Array:
-        assert self.ending is not None
-        return self.ending.manager.calls_success({"images": frames}).numpy()
+    def _predict_success(self, frames: Images) -> Array:
+        assert self.success_detector is not None
+        return self.success_detector.manager.predicts_success({"images": frames}).numpy()
 
     def request_frames(self, request: FrameRequest | None) -> None:
-        """Show other frames from now on."""
+        """Record the frames of another request from now on."""
         self.request = request
         self._frames = self._camera_frames()
 
-    def begin(self, iteration: int, attempt: int = 0) -> Arrival:
-        """Start every episode afresh; what was not fetched is forgotten."""
-        words = [self.seed, iteration, attempt]
-        obs, _ = self.env.reset(seed=int(np.random.SeedSequence(words).generate_state(1)[0]))
+    def begin(self, iteration: int, attempt: int = 0) -> StepObservation:
+        """Reset every environment; records that were not fetched are dropped."""
+        seeds = np.random.SeedSequence([self.seed, iteration, attempt])
+        obs, _ = self.env.reset(seed=int(seeds.generate_state(1)[0]))
         self._steps, self._to_score, self._ended = [], [], []
         n = self.env.num_envs
         self._return, self._length, self._once = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, bool)
-        self._arrival = Arrival(as_observation(obs), np.zeros(0, np.int64), None)
-        return self._arrival
+        self._last = StepObservation(as_observation(obs), np.zeros(0, np.int64), None)
+        return self._last
 
-    def step(self, actions: Array) -> Arrival:
-        """Act everywhere."""
-        before = self._arrival.observation
+    def step(self, actions: Array) -> StepObservation:
+        """Step every environment and record the transitions."""
+        before = self._last.observation
         actions = within_bounds(actions, self.env.single_action_space)
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         done = np.asarray(terminated) | np.asarray(truncated)
         ended = np.flatnonzero(done)
         final = as_observation(final_rows(infos["final_obs"], ended)) if len(ended) else None
-        self._arrival = Arrival(as_observation(obs), ended, final)
+        self._last = StepObservation(as_observation(obs), ended, final)
         self._says_success |= says_success(infos)
         row = {
             "observation": before,
@@ -134,29 +142,20 @@ class EnvWorker:
             "success": following_success(infos, done),
         }
         if self.keep_next:
-            after = self._arrival.observation
+            after = self._last.observation
             row["next_observation"] = after if final is None else replace_rows(after, ended, final)
-        self._look(obs, infos, done)
+        self._record_frames(obs, infos, done)
         self._steps.append(row)
-        self._count(row, ended)
-        return self._arrival
+        self._record_episodes(row, ended)
+        return self._last
 
     def fetch(self) -> Batch:
-        """What happened since the last call, [T, N]."""
-        columns: dict[str, Any] = {}
-        for name, first in self._steps[0].items():
-            values = [step[name] for step in self._steps]
-            if isinstance(first, dict):
-                stacked = stack_steps(values)
-                columns[name] = to_batch(stacked)
-                columns[name].batch_size = [len(values), self.env.num_envs]
-            else:
-                columns[name] = torch.from_numpy(np.stack(values))
-        self._steps = []
-        return TensorDict(columns, batch_size=[len(columns["env_reward"]), self.env.num_envs])
+        """Return the transitions [T, N] since the last call, without the actions."""
+        steps, self._steps = self._steps, []
+        return to_batch(stack_steps(steps), batch_axes=2)
 
     def fetch_frames(self) -> Images:
-        """The frames to be scored since the last call, step by step and environment by environment: [m, H, W, 3]."""
+        """Return the frames to score since the last call, [m, H, W, 3] by camera, ordered by step and environment."""
         assert self.request is not None
         parts, self._to_score = self._to_score, []
         height, width = self.config.frame_size
@@ -164,21 +163,16 @@ class EnvWorker:
         return {camera: np.concatenate([nothing, *(part[camera] for part in parts)]) for camera in self.request.cameras}
 
     def fetch_episodes(self) -> Episodes:
-        """The episodes that ended since the last call."""
-        parts, self._ended = self._ended, []
-        empty = {"reward": np.zeros(0), "length": np.zeros(0, np.int64)} | {
-            name: np.zeros(0, bool) for name in ("success_once", "success_at_end")
-        }
-        columns: dict[str, Any] = {name: np.concatenate([e, *(p[name] for p in parts)]) for name, e in empty.items()}
-        if not self._says_success:
-            columns |= {"success_once": None, "success_at_end": None}
-        return Episodes(**columns)
+        """Return the episodes that ended since the last call."""
+        ended, self._ended = self._ended, []
+        episodes = Episodes.concatenate([NO_EPISODES, *ended])
+        return episodes if self._says_success else replace(episodes, success_once=None, success_at_end=None)
 
     def close(self) -> None:
-        """Wait until collected episodes are on disk."""
+        """Close the environments; waits until collected episodes are on disk."""
         self.env.close()
 
-    def _look(self, obs: Any, infos: Any, done: Array) -> None:
+    def _record_frames(self, obs: Any, infos: Any, done: Array) -> None:
         if self._frames is None or self.request is None:
             return
         if not self.request.terminal:
@@ -186,14 +180,13 @@ class EnvWorker:
         elif done.any():
             self._to_score.append(self._frames.final(infos, np.flatnonzero(done)))
 
-    def _count(self, row: dict[str, Any], ended: Array) -> None:
+    def _record_episodes(self, row: dict[str, Any], ended: Array) -> None:
         self._return += row["env_reward"]
         self._length += 1
         self._once |= row["success"]
         if len(ended):
-            columns = {"reward": self._return, "length": self._length, "success_once": self._once}
-            columns = {**columns, "success_at_end": row["success"]}
-            self._ended.append({name: column[ended].copy() for name, column in columns.items()})
+            columns = (self._return, self._length, self._once, row["success"])
+            self._ended.append(Episodes(*(column[ended] for column in columns)))
             self._return[ended], self._length[ended], self._once[ended] = 0, 0, False
 
     def _camera_frames(self) -> CameraFrames | None:

@@ -1,59 +1,55 @@
-"""A group of workers that are alike, wherever they run: call a method, get futures, pass them on.
+"""Groups of workers of the same kind: calling a method returns futures, which can be passed to other calls.
 
 A worker is any object. `group[0].submit("score", images)` calls its method `score`, in this process or in another
-(`ray_actor.py`); the code around it is the same. A future given as an argument stands for its result, which on Ray
-goes from worker to worker without passing through the driver.
+(`ray_actor.py`), with the same code. A future passed as an argument is replaced by its result; on Ray the result goes
+directly from worker to worker, not through the driver process.
 """
 
 import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from rewardlab.errors import RewardlabError
 
 T = TypeVar("T")
-Make = Callable[[], Any]  # builds the worker, where it will run
+MakeWorker = Callable[[], Any]  # builds the worker object, in the process that it will run in
 
 
 class WorkerDied(RewardlabError):
-    """The process of a worker ended. `Group.restart` replaces it; `change` and calls with `retry` do so themselves."""
+    """The process of a worker ended. `Worker.restart` starts a new one; `change` and calls with `retry` do so too."""
 
 
 class Future(ABC, Generic[T]):
-    """A result that may not be there yet."""
+    """The result of a call that may still be running."""
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> T:
-        """Wait for the result, or for the error that the call raised. TimeoutError after `timeout` seconds."""
+        """Wait for the result; raise the error of the call, or TimeoutError after `timeout` seconds."""
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether `result` would answer at once."""
+        """Return whether `result` would return immediately."""
 
 
-class Futures(Future[list[T]], Sequence[Future[T]]):
-    """One future per worker. To hand them on as arguments, unpack them: `actor.submit("train", *futures)`."""
+class Futures(Future[list[T]]):
+    """The futures of one call of every worker. To pass them as arguments, unpack them: `submit("train", *futures)`."""
 
     def __init__(self, futures: Sequence[Future[T]]) -> None:
         self._futures = tuple(futures)
 
-    @overload
-    def __getitem__(self, index: int) -> Future[T]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Future[T]]: ...
-    def __getitem__(self, index: int | slice) -> Future[T] | Sequence[Future[T]]:
+    def __getitem__(self, index: int) -> Future[T]:
         return self._futures[index]
 
-    def __len__(self) -> int:
-        return len(self._futures)
+    def __iter__(self) -> Iterator[Future[T]]:
+        return iter(self._futures)
 
     def done(self) -> bool:
         return all(future.done() for future in self)
 
     def result(self, timeout: float | None = None) -> list[T]:
-        """The results in the order of the workers; `timeout` holds for each."""
+        """Wait for all results, each for at most `timeout` seconds, and return them in the order of the workers."""
         results, errors = [], []
         for future in self:
             try:
@@ -61,18 +57,14 @@ class Futures(Future[list[T]], Sequence[Future[T]]):
             except Exception as error:
                 errors.append(error)
         if errors:
-            # When one of several workers that wait for each other fails, the others only say that it is gone.
-            raise min(errors, key=_telling)
+            # When workers wait for each other and one fails, the others only report that they lost the connection.
+            by_priority = (WorkerDied, RewardlabError, Exception)
+            raise next(error for kind in by_priority for error in errors if isinstance(error, kind))
         return results
 
 
-def _telling(error: Exception) -> int:
-    kinds = (WorkerDied, RewardlabError)
-    return next((rank for rank, kind in enumerate(kinds) if isinstance(error, kind)), len(kinds))
-
-
 class Worker(ABC):
-    """Where one worker lives. Its calls run one after the other, in the order in which they were submitted."""
+    """A handle of one worker object. Its calls run one after the other, in the order in which they were submitted."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -80,37 +72,37 @@ class Worker(ABC):
 
     @abstractmethod
     def start(self) -> Future[None]:
-        """Build the worker, in place of the one that was there."""
+        """Build the worker object; an existing one is replaced."""
 
     @abstractmethod
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
-        """Call a method. `retry`, for calls that may be repeated: if the worker dies, restart it and call again."""
+        """Call a method of the worker. With `retry`, a worker that dies is restarted and the method called again."""
 
     @abstractmethod
     def change(self, method: str, *args: Any) -> Any:
-        """Call a method that changes the worker, with values and not futures, and wait for its result.
+        """Call a method that changes the state of the worker, wait for the result and keep a copy of the new state.
 
-        If its process dies, now or later, its successor has every change that was made so. Not together with
-        `Group.setup`: it is one or the other that a successor is made from.
+        A restarted worker continues from that copy. Arguments must be values, not futures. Do not use it together with
+        `Group.setup`, which restores a restarted worker in another way.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """End the worker; calls that have not begun are dropped."""
+        """Stop the worker; calls that have not started are dropped."""
 
     def remember(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Have `restart` repeat this call, in place of earlier ones of the same method."""
+        """Repeat this call whenever the worker is restarted, instead of earlier calls of the same method."""
         self._setup[method] = (args, kwargs)
 
     def restart(self) -> None:
-        """Replace the worker by a new one, built and set up in the same way."""
+        """Build the worker again and repeat its setup calls."""
         self.start().result()
         for method, (args, kwargs) in self._setup.items():
             self.submit(method, *args, **kwargs).result()
 
 
 class Group:
-    """Workers that were built alike; `group[0]` is the first."""
+    """Workers of the same kind; `group[0]` is the first."""
 
     def __init__(self, name: str, workers: Sequence[Worker]) -> None:
         self.name = name
@@ -130,17 +122,14 @@ class Group:
         return Futures([worker.submit(method, *args, retry=retry, **kwargs) for worker in self])
 
     def setup(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of every worker, now and again whenever one is restarted; waits for the results.
+        """Call a method of every worker, wait for the results, and repeat the call on every worker that is restarted.
 
-        This is how workers are given their state (`init_worker`, new weights): the last call of each method counts.
+        This sets the state of workers (`init_worker`, new weights): the last call of each method is repeated.
         """
         results = self.call(method, *args, retry=True, **kwargs).result()
         for worker in self:
             worker.remember(method, args, kwargs)
         return results
-
-    def restart(self, index: int) -> None:
-        self[index].restart()
 
     def stop(self) -> None:
         for worker in self:
@@ -148,9 +137,9 @@ class Group:
 
 
 class LocalWorker(Worker):
-    """A worker in this process; on its own thread if `background`, for torch and OpenCV leave Python's lock alone."""
+    """A worker in this process. With `background` it has its own thread: torch and OpenCV release the Python lock."""
 
-    def __init__(self, name: str, make: Make, *, background: bool = False) -> None:
+    def __init__(self, name: str, make: MakeWorker, *, background: bool = False) -> None:
         super().__init__(name)
         self._make = make
         self._object: Any = None
@@ -163,8 +152,12 @@ class LocalWorker(Worker):
         self._object = self._make()
 
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
-        # Which object is called is looked up when the call runs: `start` may still be waiting on the thread.
-        return self._run(lambda: getattr(self._object, method)(*map(_value, args), **_values(kwargs)))
+        # `self._object` is read when the call runs: `start` may still be waiting on the thread.
+        def call() -> Any:
+            named = {name: _resolve(argument) for name, argument in kwargs.items()}
+            return getattr(self._object, method)(*map(_resolve, args), **named)
+
+        return self._run(call)
 
     def change(self, method: str, *args: Any) -> Any:
         return self.submit(method, *args).result()
@@ -185,6 +178,8 @@ class LocalWorker(Worker):
 
 
 class LocalFuture(Future[T]):
+    """The future of a call in this process."""
+
     def __init__(self, future: "concurrent.futures.Future[T]") -> None:
         self._future = future
 
@@ -195,9 +190,5 @@ class LocalFuture(Future[T]):
         return self._future.done()
 
 
-def _value(argument: Any) -> Any:
+def _resolve(argument: Any) -> Any:
     return argument.result() if isinstance(argument, Future) else argument
-
-
-def _values(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: _value(argument) for name, argument in arguments.items()}

@@ -1,4 +1,4 @@
-"""Workers in processes of their own, on this machine or others, as Ray actors. Imported only when Ray is asked for."""
+"""Workers as Ray actors: each runs in its own process, on this machine or another. Imported only if Ray is used."""
 
 import io
 import os
@@ -15,34 +15,35 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
-from rewardlab.workers.group import Future, Make, Worker, WorkerDied
+from rewardlab.workers.group import Future, MakeWorker, Worker, WorkerDied
 
-ATTEMPTS = 3  # of a call that may be repeated, the first included
+ATTEMPTS = 3  # number of times that a call with `retry` is made at most
 DEATHS = (RayActorError, OutOfMemoryError)
 
-# By Ray's id of every actor it has had, to name the worker that died.
+# The workers by the IDs of their Ray actors, so that an error can name the worker that died.
 WORKERS: "weakref.WeakValueDictionary[str, RayWorker]" = weakref.WeakValueDictionary()
 
 
-class Shell:
-    """What runs in the other process: builds the worker and calls its methods."""
+class WorkerProcess:
+    """The Ray actor: builds the worker object in its process and calls its methods."""
 
-    def __init__(self, name: str, make: Make, directory: str, command: list[str]) -> None:
+    def __init__(self, name: str, make: MakeWorker, directory: str, command: list[str]) -> None:
         self._name, self._make = name, make
         self._object: Any = None
-        sys.argv = command  # a model card says by which command it came about
-        if Path(directory).is_dir():  # relative paths of a config mean the driver's; another machine may not have it
+        sys.argv = command  # model cards print the command
+        if Path(directory).is_dir():  # for relative paths in the config; another machine may not have the directory
             os.chdir(directory)
 
-    def __repr__(self) -> str:  # Ray puts it before every line that the worker prints
+    def __repr__(self) -> str:  # Ray prefixes every line that the worker prints with it
         return self._name
 
     def build(self, copy: bytes | None = None) -> None:
-        # Not in __init__: what fails there reaches the driver as the death of the actor.
+        """Build the worker object, or load a copy of it."""
+        # Not in __init__: an error there would reach the driver as the death of the actor.
         self._object = self._make() if copy is None else _from_bytes(copy)
 
     def copy(self) -> tuple[bytes, None]:
-        """The worker, for Ray's store, and nothing, for whoever waits until it is there."""
+        """Return a copy of the worker object for Ray's store, and a None to wait for."""
         return _to_bytes(self._object), None
 
     def pid(self) -> int:
@@ -53,15 +54,15 @@ class Shell:
 
 
 class RayWorker(Worker):
-    """A worker in an actor, on the node `node_id` or wherever Ray likes."""
+    """A worker in a Ray actor on the node `node_id`; None lets Ray choose the node."""
 
-    def __init__(self, name: str, make: Make, *, node_id: str | None, environment: dict[str, str]) -> None:
+    def __init__(self, name: str, make: MakeWorker, *, node_id: str | None, environment: dict[str, str]) -> None:
         super().__init__(name)
         self.actor: Any = None
         self._make = make
-        self._copy: Any = None  # of the worker after its last change: a reference into Ray's store
+        self._copy: Any = None  # Ray's reference to a copy of the worker after its last `change`
         self._options: dict[str, Any] = {
-            "num_cpus": 0.01,  # workers share the cores: two must be enough for a group of each kind
+            "num_cpus": 0.01,  # workers share cores: all groups of a run must fit on two
             "runtime_env": {"env_vars": {"PYTHONPATH": _import_path(), **environment}},
         }
         if node_id is not None:
@@ -69,7 +70,7 @@ class RayWorker(Worker):
 
     def start(self) -> Future[None]:
         self.stop()
-        make_actor = ray.remote(Shell).options(**self._options)
+        make_actor = ray.remote(WorkerProcess).options(**self._options)
         self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()), sys.argv)
         WORKERS[self.actor._actor_id.hex()] = self
         return RayFuture(self, "build", (self._copy,), {})
@@ -81,7 +82,7 @@ class RayWorker(Worker):
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 result = self.submit(method, *args).result()
-                self._copy = self._made_copy()
+                self._copy = self._copy_worker()
             except WorkerDied as death:
                 if attempt == ATTEMPTS:
                     raise
@@ -91,16 +92,16 @@ class RayWorker(Worker):
                 return result
         raise AssertionError("unreachable")
 
-    def _made_copy(self) -> Any:
-        copy, made = self.actor.copy.options(num_returns=2).remote()
+    def _copy_worker(self) -> Any:
+        copy, finished = self.actor.copy.options(num_returns=2).remote()
         try:
-            ray.get(made)
+            ray.get(finished)
         except DEATHS as error:
             raise WorkerDied(f"{self.name} died while it was copied ({_reason(error)})") from None
         except RayTaskError as error:
             raise RewardlabError(
-                f"{self.name} cannot be copied ({error.cause}). On Ray a worker that learns must be made of what "
-                "pickle knows, so that it survives the death of its process; or set cluster.backend=local"
+                f"{self.name} cannot be copied ({error.cause}). With cluster.backend=ray, everything in a worker that "
+                "learns must be picklable, so that it can be restored if its process dies; or set cluster.backend=local"
             ) from error
         return copy
 
@@ -111,7 +112,7 @@ class RayWorker(Worker):
 
 
 class RayFuture(Future[Any]):
-    """A call of an actor, which may be attempted several times."""
+    """The future of a call of an actor; the call may be made several times."""
 
     def __init__(
         self, worker: RayWorker, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], attempts: int = 1
@@ -119,21 +120,21 @@ class RayFuture(Future[Any]):
         self._worker = worker
         self._title = str(args[0]) if method == "call" else "its construction"
         self._call = (method, args, kwargs)
-        self._attempts = attempts  # that are left, the one under way included
+        self._attempts = attempts  # remaining, including the current one
         self._send()
 
     def _send(self) -> None:
         method, args, kwargs = self._call
         self._actor = self._worker.actor
         if self._actor is None:
-            raise WorkerDied(f"{self._worker.name} was stopped; it cannot be called any more")
+            raise WorkerDied(f"{self._worker.name} was stopped and cannot be called")
         named = {name: _reference(argument) for name, argument in kwargs.items()}
         self._ref = getattr(self._actor, method).remote(*map(_reference, args), **named)
         if self._attempts == 1:
-            self._forget()
+            self._release_arguments()
 
-    def _forget(self) -> None:
-        # A future that kept its arguments, which may be futures, would keep every step of a run from the first on.
+    def _release_arguments(self) -> None:
+        # Arguments may be futures with arguments of their own: keeping them would keep every step of the run.
         self._call = ("", (), {})
 
     def done(self) -> bool:
@@ -151,7 +152,7 @@ class RayFuture(Future[Any]):
             except DEATHS as error:
                 self._replace_worker(error)
             else:
-                self._forget()
+                self._release_arguments()
                 return value
             self._send()
 
@@ -161,17 +162,18 @@ class RayFuture(Future[Any]):
         if self._attempts == 0:
             raise WorkerDied(died) from None
         warnings.warn(f"{died}; it is restarted and called again", RuntimeWarning, stacklevel=3)
-        if self._actor is self._worker.actor:  # else another future of this worker has restarted it
+        if self._actor is self._worker.actor:  # otherwise another future of this worker has restarted it
             self._worker.restart()
 
     def _recover_arguments(self, error: Exception) -> None:
-        """An argument was lost with the worker that made it: have it made again, if it may be."""
+        """Compute arguments again that were lost when the worker that computed them died."""
         self._attempts -= 1
         if self._attempts == 0:
-            maker = WORKERS.get(getattr(error, "actor_id", ""))
-            name = "a worker" if maker is None else maker.name
-            told = f"{name} died ({_reason(error)}) before it gave {self._worker.name} what {self._title} needs"
-            raise WorkerDied(told) from None
+            sender = WORKERS.get(getattr(error, "actor_id", ""))
+            name = "a worker" if sender is None else sender.name
+            raise WorkerDied(
+                f"{name} died ({_reason(error)}) before it sent {self._worker.name} an argument of {self._title}"
+            ) from None
         _, args, kwargs = self._call
         for argument in (*args, *kwargs.values()):
             if isinstance(argument, RayFuture):
@@ -185,8 +187,8 @@ def _reference(argument: Any) -> Any:
 
 
 def _to_bytes(worker: Any) -> bytes:
-    # Not by pickle alone: of a thousand rows of one tensor it would write the tensor a thousand times. And arrays that
-    # Ray itself reads out of its store cannot be written to.
+    # Not with pickle alone: it would write a tensor once for every view of it. Not as objects in Ray's store either:
+    # arrays read from there are read-only.
     import torch
 
     buffer = io.BytesIO()
@@ -201,7 +203,7 @@ def _from_bytes(copy: bytes) -> Any:
 
 
 def _original(error: RayTaskError) -> Exception:
-    """Our own errors as they were raised; of any other, Ray's text with the traceback in the worker."""
+    """Return the RewardlabError that was raised in the worker, or Ray's error with the worker's traceback."""
     cause: BaseException = error
     while isinstance(cause, RayTaskError):
         cause = cause.cause
@@ -209,7 +211,7 @@ def _original(error: RayTaskError) -> Exception:
 
 
 def _reason(error: Exception) -> str:
-    """The telling part of Ray's many lines."""
+    """Return the process and the reason from Ray's long message about a dead actor."""
     process = re.search(r"pid: (\d+)", str(error))
     because = re.search(r"The actor is dead because (.+?)\.", str(error))
     found = [f"process {process[1]}" if process else "", because[1] if because else type(error).__name__]
@@ -217,5 +219,5 @@ def _reason(error: Exception) -> str:
 
 
 def _import_path() -> str:
-    """As `multiprocessing` does for its children: whatever the driver can import, a worker can."""
+    """Return the driver's import path, so that a worker can import the same modules (as with `multiprocessing`)."""
     return os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)

@@ -1,4 +1,4 @@
-"""Workers of reward models: one scores frames for RL, the other trains a classifier together with its like."""
+"""Workers of reward models: RewardWorker scores frames for RL, FSDPRewardWorker trains a success classifier."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,20 +16,20 @@ from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.group import Group
-from rewardlab.workers.threads import cores
+from rewardlab.workers.threads import available_cores
 
 
 class FrameScores(NamedTuple):
-    """What models say of frames, by the names of their terms, and the versions of the models."""
+    """The estimates of frames and the versions of the models, by the names of their reward terms."""
 
     estimates: dict[str, Tensor]
     versions: dict[str, int]
 
 
 class RewardWorker:
-    """A RewardManager in a process or thread of its own, for models that look at frames.
+    """Scores frames with the reward models of a RewardManager, in its own process or thread.
 
-    Observations are one batch [N], or a list of the batches of T steps, which are scored together and give [T, N].
+    Observations are one batch [N], or a list of the batches of T steps, which are scored together as [T, N].
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class RewardWorker:
         config: RewardConfig,
         device: str | torch.device = "cpu",
         *,
-        names: Collection[str] | None = None,  # of the models to load; None = all
+        names: Collection[str] | None = None,  # reward terms whose models are loaded; None = all
         off_policy: bool = False,
     ) -> None:
         self.config, self.device = config, device
@@ -48,18 +48,19 @@ class RewardWorker:
         self.manager = RewardManager.from_config(self.config, self.device, **self._options)
 
     def facts(self) -> dict[str, TermFacts]:
+        """Return the terms of the models and the metrics of their checkpoints."""
         return self.manager.facts()
 
     def compute_rewards(self, observations: Any) -> Tensor:
-        """The weighted reward of each frame, not yet combined with the environment's."""
+        """Return the weighted reward of each frame, not yet combined with the environment's reward."""
         return self.manager.compute_rewards(observations)
 
     def compute_batch_rewards(self, observations: Any) -> Tensor:
-        """The same for a whole rollout; the models take 256 images at a time."""
+        """Return the weighted reward of each frame of a rollout, computed in mini-batches of 256 images."""
         return self.compute_rewards(observations)
 
     def score(self, images: Mapping[str, Any], part: tuple[int, int] = (0, 1)) -> FrameScores:
-        """Estimates for the k-th of n equal parts of the frames [m, H, W, 3] by camera; `part` is (k, n)."""
+        """Score the k-th of n equal parts of the frames [m, H, W, 3] by camera, where `part` is (k, n)."""
         number, count = part
         rows = len(next(iter(images.values())))
         share = slice(rows * number // count, rows * (number + 1) // count)
@@ -68,26 +69,28 @@ class RewardWorker:
         return FrameScores(estimates, dict(self.manager.versions))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Take the models of a RewardManager's `state_dict`."""
+        """Load the weights of the models from the `state_dict` of another RewardManager."""
         self.manager.load_state_dict(state)
 
     def save_checkpoint(self, path: str | Path, step: int) -> Path:
-        """Write the only model as it is now to `path`/step_<step>."""
+        """Write a checkpoint of the only model to `path`/step_<step> and return its path."""
         return self.manager.model.save(Path(path) / f"step_{step:06d}")
 
 
 def launch_reward_workers(
     cluster: Cluster, config: RewardConfig, names: Collection[str] | None = None, *, off_policy: bool = False
 ) -> Group:
-    """Workers that each load the models with these names, and share the frames of a rollout. A worker that dies is
-    replaced, with the weights it had. Without Ray they are threads."""
-    # Threads share everything but their model, so there is one for every core.
-    every_core = min(4, cores()) if cluster.config.backend == "local" else 1
+    """Launch the workers that share the frames of a rollout, each with the models of these reward terms.
+
+    A worker that dies is restarted with the same weights. With cluster.backend=local the workers are threads, one per
+    core up to four.
+    """
+    default_count = min(4, available_cores()) if cluster.config.backend == "local" else 1
     workers = cluster.launch(
         "reward",
-        lambda seat: RewardWorker(config, seat.device, names=names, off_policy=off_policy),
+        lambda placement: RewardWorker(config, placement.device, names=names, off_policy=off_policy),
         name=config.group_name,
-        count=cluster.config.workers.get("reward", every_core),
+        count=cluster.config.workers.get("reward", default_count),
         background=True,
     )
     workers.setup("init_worker")
@@ -95,36 +98,39 @@ def launch_reward_workers(
 
 
 class FSDPRewardWorker:
-    """Trains a reward model; alone, with the processes of `torchrun`, or with the other workers of its group.
+    """Trains a reward model in one process, in the processes of `torchrun`, or together with the workers of its group.
 
-    In a group the first worker opens a meeting point, and `train` of every worker is given its address.
+    In a group, the first worker opens a rendezvous, and `train` of every worker is called with its address.
     """
 
     def __init__(self, cfg: ExperimentConfig, rank: int = 0, size: int = 1) -> None:
         self.cfg, self.rank, self.size = cfg, rank, size
         self._store: TCPStore | None = None
 
-    def open_meeting(self) -> tuple[str, int]:
+    def open_rendezvous(self) -> tuple[str, int]:
+        """Open the store through which the workers of the group connect, and return its host and port."""
         from ray.util import get_node_ip_address
 
         host: str = get_node_ip_address()  # type: ignore[no-untyped-call]
-        # The system picks the port, so that no other program can have it.
+        # Port 0: the operating system picks a free one.
         self._store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
         return host, self._store.port
 
-    def train(self, meeting: tuple[str, int] | None = None) -> Path:
-        """Returns the checkpoint of the best model, which the first worker has written."""
-        if meeting is not None and self._store is None:
-            self._store = TCPStore(*meeting, is_master=False)
+    def train(self, rendezvous: tuple[str, int] | None = None) -> Path:
+        """Train the model and return the checkpoint of the best one, which the first worker writes."""
+        if rendezvous is not None and self._store is None:
+            self._store = TCPStore(*rendezvous, is_master=False)
         with joined(self._store, self.rank, self.size) as processes:
             return train_reward_model(self.cfg, processes, Console())
 
 
 def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
-    """Train with the `actor` workers of a Ray cluster as one."""
-    group = cluster.launch("actor", lambda seat: FSDPRewardWorker(cfg, seat.index, seat.count), name="RewardTraining")
-    meeting = group[0].submit("open_meeting") if len(group) > 1 else None
-    return group.call("train", meeting).result()[0]
+    """Train one reward model with all `actor` workers of a Ray cluster and return its checkpoint."""
+    group = cluster.launch(
+        "actor", lambda placement: FSDPRewardWorker(cfg, placement.index, placement.count), name="RewardTraining"
+    )
+    rendezvous = group[0].submit("open_rendezvous") if len(group) > 1 else None
+    return group.call("train", rendezvous).result()[0]
 
 
 __getattr__ = older_class_names(__name__)

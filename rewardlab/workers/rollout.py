@@ -1,8 +1,8 @@
-"""Rollouts: workers that act for environments, and all pairs of these together.
+"""Collects rollouts: RolloutWorker chooses actions, Lanes runs all environment and rollout workers together.
 
-A lane is an EnvWorker and the RolloutWorker that acts for it. On Ray every call below only says what is to be done:
-actions and observations go from worker to worker, all lanes run side by side, and frames are scored by the reward
-workers while the rollout goes on.
+A lane is an EnvWorker and the RolloutWorker that chooses its actions. On Ray the calls below return immediately:
+actions and observations go directly from worker to worker, all lanes run in parallel, and reward workers score frames
+while the rollout continues.
 """
 
 import time
@@ -23,75 +23,73 @@ from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.observations import to_batch
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
 from rewardlab.types import Batch
-from rewardlab.workers.env import Arrival, Episodes, Images
+from rewardlab.workers.env import Episodes, Images, StepObservation
 from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import FrameScores
 
-SCORED_STEPS = 4  # steps whose frames are scored together, while the next ones are made
-ATTEMPTS = 3
+SCORED_STEPS = 4  # steps whose frames are scored together, while the next steps are collected
+ATTEMPTS = 3  # number of times that a rollout is collected at most, if workers die
 
 
 class RolloutWorker:
-    """Acts for one EnvWorker. Like there, randomness follows from (seed, iteration)."""
+    """Chooses the actions of one EnvWorker. Random numbers depend on (seed, iteration) only."""
 
     def __init__(self, policy: nn.Module, action_space: spaces.Space[Any], *, seed: int) -> None:
         self.policy = policy
         self.action_space = action_space
         self.seed = seed
         self._critic = policy if isinstance(policy, ActorCritic) else None
-        self._answers: list[TensorDict] = []
+        self._outputs: list[TensorDict] = []
         self._next_values: list[Tensor] = []
 
     def ping(self) -> None:
-        """Whether it lives."""
+        """Do nothing; raises WorkerDied if the process is gone."""
 
     def load_policy(self, weights: Mapping[str, Tensor]) -> None:
         self.policy.load_state_dict(weights)
 
     def begin(self, iteration: int, attempt: int = 0, *, at_random: bool = False) -> None:
-        """Before the first action of an iteration. `at_random`: without the policy, as before it has learned."""
-        words = np.random.SeedSequence([self.seed, iteration, attempt]).generate_state(2)
-        self._generator = torch.Generator().manual_seed(int(words[0]))
-        self._random = np.random.default_rng(int(words[1])) if at_random else None
-        self._answers, self._next_values = [], []
+        """Prepare for the first action of an iteration. With `at_random`, actions are uniformly random."""
+        seeds = np.random.SeedSequence([self.seed, iteration, attempt]).generate_state(2)
+        self._generator = torch.Generator().manual_seed(int(seeds[0]))
+        self._random = np.random.default_rng(int(seeds[1])) if at_random else None
+        self._outputs, self._next_values = [], []
 
-    def act(self, arrival: Arrival) -> Array:
-        """Actions [N] for where the last step led to."""
-        answer = self._answer(arrival)
-        if self._critic is not None and self._answers:
-            self._next_values.append(self._following_value(arrival, answer["value"]))
-        self._answers.append(answer)
-        return np.asarray(answer["action"].numpy())
+    def act(self, current: StepObservation) -> Array:
+        """Return the actions [N] for the current observations."""
+        output = self._policy_output(current)
+        if self._critic is not None and self._outputs:
+            self._next_values.append(self._next_value(current, output["value"]))
+        self._outputs.append(output)
+        return np.asarray(output["action"].numpy())
 
-    def fetch(self, arrival: Arrival) -> Batch:
-        """What was done since the last call, [T, N]; `arrival` is where the last action led to."""
+    def fetch(self, current: StepObservation) -> Batch:
+        """Return the policy's outputs [T, N] since the last call; `current` are the observations after the last one."""
+        batch: Batch = TensorDict.stack(self._outputs)
         if self._critic is not None:
             with torch.no_grad():
-                last = self._critic.value(to_batch(arrival.observation))
-            self._next_values.append(self._following_value(arrival, last))
-        batch: Batch = TensorDict.stack(self._answers)
-        if self._critic is not None:
-            batch["next_value"] = torch.stack(self._next_values)
-        self._answers, self._next_values = [], []
+                last = self._critic.value(to_batch(current.observation))
+            batch["next_value"] = torch.stack([*self._next_values, self._next_value(current, last)])
+        self._outputs, self._next_values = [], []
         return batch
 
-    def _answer(self, arrival: Arrival) -> TensorDict:
-        observation = to_batch(arrival.observation)
+    def _policy_output(self, current: StepObservation) -> TensorDict:
+        observation = to_batch(current.observation)
         if self._random is not None:
-            return TensorDict({"action": self._sampled(len(observation))}, batch_size=observation.batch_size)
+            return TensorDict({"action": self._random_actions(len(observation))}, batch_size=observation.batch_size)
         return self.policy.act(observation, self._generator)  # type: ignore[operator]
 
     @torch.no_grad()
-    def _following_value(self, arrival: Arrival, value: Tensor) -> Tensor:
-        """The value of what truly followed: of the last observation of an episode, not of the next one's first."""
+    def _next_value(self, current: StepObservation, value: Tensor) -> Tensor:
+        """Return the values of the next observations; where an episode ended, that of its last observation."""
         assert self._critic is not None
-        if arrival.final_observation is None:
+        if current.final_observation is None:
             return value
-        following = value.clone()
-        following[torch.from_numpy(arrival.ended)] = self._critic.value(to_batch(arrival.final_observation))
-        return following
+        next_value = value.clone()
+        next_value[torch.from_numpy(current.ended)] = self._critic.value(to_batch(current.final_observation))
+        return next_value
 
-    def _sampled(self, count: int) -> Tensor:
+    def _random_actions(self, count: int) -> Tensor:
         assert self._random is not None
         if isinstance(self.action_space, spaces.Discrete):
             return torch.from_numpy(self._random.integers(0, int(self.action_space.n), count))
@@ -102,17 +100,17 @@ class RolloutWorker:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What T steps of all environments gave."""
+    """A rollout of T steps of all environments."""
 
     batch: Batch  # [T, N], with the estimates of models that look at frames
     frames: "RolloutFrames | None"  # None if no model looks at frames
-    episodes: Episodes  # that ended in it
-    waited: float  # seconds, for estimates that were not there when the last step was made
-    afresh: bool  # it does not continue the last one: all its episodes began in it
+    episodes: Episodes  # that ended in the rollout
+    waiting_time: float  # seconds between the last step and the last estimate
+    after_reset: bool  # all environments were reset before the first step
 
 
 class RolloutFrames:
-    """The frames of a rollout that were scored. They stay in the env workers' results until somebody asks for some."""
+    """The scored frames of a rollout. They are transferred from the environment workers only when they are read."""
 
     def __init__(self, parts: list[Future[Images]], sizes: list[int], order: Tensor, scored: Tensor) -> None:
         self.scored = scored  # bool [T, N]: the steps that have a frame
@@ -120,74 +118,77 @@ class RolloutFrames:
         self._starts = np.cumsum([0, *sizes])
         self._order = order.numpy()
 
-    def __call__(self, rows: Array) -> Images:
-        """By camera, the pictures of some of the scored steps, numbered in the order of the batch."""
-        places = self._order[rows]
-        part_of = np.searchsorted(self._starts, places, side="right") - 1
+    def select(self, rows: Array) -> Images:
+        """Return the images of some of the scored steps by camera; rows count the scored steps in batch order."""
+        positions = self._order[rows]
+        part_of = np.searchsorted(self._starts, positions, side="right") - 1
         parts = {part: self._parts[part].result() for part in np.unique(part_of)}
+        indices = list(zip(part_of, positions - self._starts[part_of], strict=True))
         return {
-            camera: np.stack(
-                [parts[p][camera][place - self._starts[p]] for p, place in zip(part_of, places, strict=True)]
-            )
+            camera: np.stack([parts[part][camera][index] for part, index in indices])
             for camera in next(iter(parts.values()))
         }
 
     def all(self) -> Images:
-        whole = [part.result() for part in self._parts]
-        return {camera: np.concatenate([part[camera] for part in whole])[self._order] for camera in whole[0]}
+        """Return the images of all scored steps by camera, in batch order."""
+        parts = [part.result() for part in self._parts]
+        return {camera: np.concatenate([part[camera] for part in parts])[self._order] for camera in parts[0]}
 
 
 class Lanes:
-    """All environments as one batch [T, N], whatever number of workers they are spread over."""
+    """Collects rollouts from all lanes: pairs of an EnvWorker and the RolloutWorker that chooses its actions."""
 
     def __init__(self, envs: Group, policies: Group, rewards: Group | None) -> None:
         self.envs = envs
         self.policies = policies
         self.rewards = rewards
-        self._arrivals: list[Future[Arrival] | None] = [None] * len(envs)
-        self._begun: tuple[int, int] | None = None
+        self._observations: list[Future[StepObservation] | None] = [None] * len(envs)
 
-    def roll(self, iteration: int, steps: int, *, afresh: bool, at_random: bool = False) -> Rollout:
-        """`steps` further steps; `afresh` starts every episode anew, as at the beginning of a run.
+    def collect(self, iteration: int, steps: int, *, reset: bool, at_random: bool = False) -> Rollout:
+        """Collect `steps` steps of all environments; with `reset`, reset all of them first.
 
-        If a worker dies, it is replaced and the rollout is made again from the start, of new episodes: what the dead
-        one had seen is lost, and nothing is counted twice.
+        If a worker dies, it is restarted and the rollout is collected again after a reset; the steps of the failed
+        attempt are dropped, so that nothing is counted twice.
         """
         for attempt in range(ATTEMPTS):
             try:
-                return self._roll(iteration, attempt, steps, afresh or attempt > 0, at_random)
+                return self._collect(iteration, attempt, steps, reset or attempt > 0, at_random)
             except WorkerDied as error:
                 if attempt == ATTEMPTS - 1:
                     raise
-                warnings.warn(f"{error}; it is replaced, and the rollout made again", RuntimeWarning, stacklevel=2)
-                self._revive()
+                message = f"{error}; the worker is restarted and the rollout collected again"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                self._restart_dead_workers()
         raise AssertionError("unreachable")
 
-    def _roll(self, iteration: int, attempt: int, steps: int, afresh: bool, at_random: bool) -> Rollout:
+    def _collect(self, iteration: int, attempt: int, steps: int, reset: bool, at_random: bool) -> Rollout:
         scores: list[list[Future[FrameScores]]] = [[] for _ in self.envs]
         frames: list[list[Future[Images]]] = [[] for _ in self.envs]
         self.policies.call("begin", iteration, attempt, at_random=at_random).result()
-        if afresh:
-            self._arrivals = list(self.envs.call("begin", iteration, attempt))
+        if reset:
+            self._observations = list(self.envs.call("begin", iteration, attempt))
         for t in range(steps):
             for lane, (env, policy) in enumerate(zip(self.envs, self.policies, strict=True)):
-                action = policy.submit("act", self._arrivals[lane])
-                self._arrivals[lane] = env.submit("step", action)
+                action = policy.submit("act", self._observations[lane])
+                self._observations[lane] = env.submit("step", action)
                 if self.rewards is not None and ((t + 1) % SCORED_STEPS == 0 or t == steps - 1):
-                    pictures = env.submit("fetch_frames")
-                    frames[lane].append(pictures)
-                    scores[lane] += self._scored(pictures)
-        acted = [policy.submit("fetch", arrival) for policy, arrival in zip(self.policies, self._arrivals, strict=True)]
-        happened = self.envs.call("fetch")
-        lanes = [a.result().update(h.result()) for a, h in zip(acted, happened, strict=True)]
+                    images = env.submit("fetch_frames")
+                    frames[lane].append(images)
+                    # In terminal mode all frames may come in the last step, so all reward workers share them.
+                    for part, worker in enumerate(self.rewards):
+                        score = worker.submit("score", images, part=(part, len(self.rewards)), retry=True)
+                        scores[lane].append(score)
+        actions = [policy.submit("fetch", self._observations[lane]) for lane, policy in enumerate(self.policies)]
+        transitions = self.envs.call("fetch")
+        lanes = [chosen.result().update(made.result()) for chosen, made in zip(actions, transitions, strict=True)]
         batch: Batch = TensorDict.cat(lanes, dim=1)
-        episodes = _joined(self.envs.call("fetch_episodes").result())
+        episodes = Episodes.concatenate(self.envs.call("fetch_episodes").result())
         if self.rewards is None:
-            return Rollout(batch, None, episodes, 0.0, afresh)
+            return Rollout(batch, None, episodes, 0.0, reset)
         start = time.perf_counter()
         parts = [[future.result() for future in lane] for lane in scores]
-        waited = time.perf_counter() - start
-        return Rollout(batch, self._add_estimates(batch, lanes, parts, frames), episodes, waited, afresh)
+        waiting_time = time.perf_counter() - start
+        return Rollout(batch, self._add_estimates(batch, lanes, parts, frames), episodes, waiting_time, reset)
 
     def _add_estimates(
         self,
@@ -196,58 +197,45 @@ class Lanes:
         scores: list[list[FrameScores]],
         frames: list[list[Future[Images]]],
     ) -> RolloutFrames:
-        """Write what models said of the frames into the batch; the frames in the order of the batch."""
+        """Add the estimates of frames and their model versions to the batch; return the frames."""
         assert self.rewards is not None
-        every = list(chain(*scores))
-        names = list(every[0].estimates)
-        sizes = [len(part.estimates[names[0]]) for part in every]
+        parts = list(chain(*scores))
+        names = list(parts[0].estimates)
+        sizes = [len(part.estimates[names[0]]) for part in parts]
         counts = [sum(len(part.estimates[names[0]]) for part in lane) for lane in scores]
         scored, order = _scored_steps(lanes, counts)
         batch[ESTIMATE] = {
-            name: place_estimates(torch.cat([part.estimates[name] for part in every])[order], scored) for name in names
+            name: place_estimates(torch.cat([part.estimates[name] for part in parts])[order], scored) for name in names
         }
         batch[MODEL_VERSION] = {
-            name: torch.full(batch.batch_size, every[0].versions[name], dtype=torch.int32) for name in names
+            name: torch.full(batch.batch_size, parts[0].versions[name], dtype=torch.int32) for name in names
         }
-        together = len(self.rewards)  # parts that were cut from the same pictures
-        sizes = [sum(sizes[first : first + together]) for first in range(0, len(sizes), together)]
+        split = len(self.rewards)  # number of parts that each set of frames was split into
+        sizes = [sum(sizes[first : first + split]) for first in range(0, len(sizes), split)]
         return RolloutFrames(list(chain(*frames)), sizes, order, scored)
 
-    def _scored(self, pictures: Future[Images]) -> list[Future[FrameScores]]:
-        """Every reward worker takes its share: in terminal mode all frames may come at once, in the last step."""
-        assert self.rewards is not None
-        count = len(self.rewards)
-        return [w.submit("score", pictures, part=(k, count), retry=True) for k, w in enumerate(self.rewards)]
-
-    def _revive(self) -> None:
-        for group in (self.envs, self.policies):
-            for index, worker in enumerate(group):
-                try:
-                    worker.submit("ping").result()
-                except WorkerDied:
-                    group.restart(index)
+    def _restart_dead_workers(self) -> None:
+        for worker in chain(self.envs, self.policies):
+            try:
+                worker.submit("ping").result()
+            except WorkerDied:
+                worker.restart()
 
 
 def _scored_steps(lanes: list[Batch], counts: list[int]) -> tuple[Tensor, Tensor]:
-    """Which steps [T, N] of the whole batch have a frame, and where each of these frames is, in the order of the batch,
-    when the frames of the lanes are put one behind the other."""
-    scored, places, number = [], [], 0
+    """Return a mask [T, N] of the steps of the batch that have a frame, and the position of each of these frames.
+
+    The positions, in batch order, are those in the concatenation of the lanes' frames.
+    """
+    scored, positions, first = [], [], 0
     for lane, count in zip(lanes, counts, strict=True):
         has_frame = torch.ones(lane.batch_size, dtype=torch.bool)
-        if count != lane.numel():  # terminal: the last frames alone
+        if count != lane.numel():  # terminal mode: only the last frame of each episode
             has_frame = lane["terminated"] | lane["truncated"]
-        place = torch.full(lane.batch_size, -1)
-        place[has_frame] = number + torch.arange(count)
+        position = torch.full(lane.batch_size, -1)
+        position[has_frame] = first + torch.arange(count)
         scored.append(has_frame)
-        places.append(place)
-        number += count
-    whole = torch.cat(scored, dim=1)
-    return whole, torch.cat(places, dim=1)[whole]
-
-
-def _joined(parts: list[Episodes]) -> Episodes:
-    def column(name: str) -> Any:
-        columns = [getattr(part, name) for part in parts]
-        return None if any(c is None for c in columns) else np.concatenate(columns)
-
-    return Episodes(*(column(name) for name in ("reward", "length", "success_once", "success_at_end")))
+        positions.append(position)
+        first += count
+    mask = torch.cat(scored, dim=1)
+    return mask, torch.cat(positions, dim=1)[mask]

@@ -1,4 +1,4 @@
-"""How many threads torch computes with."""
+"""The number of threads that torch computes with."""
 
 import os
 from collections.abc import Iterator
@@ -9,8 +9,11 @@ import torch
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Small networks are not worth sharing: threads that wait for each other made learning from states up to five times
-    slower on a busy machine. Convolutions over hundreds of pictures are."""
+    """Set the number of torch threads inside a `with` block.
+
+    One thread is best for small networks: on a busy machine, learning from states was up to five times slower with
+    several threads, which wait for each other. Convolutions over hundreds of images are faster with several.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -19,12 +22,12 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def threads_of_a_large_network() -> int:
-    """As many as $OMP_NUM_THREADS says, else one for every core."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) else cores()
+def default_torch_threads() -> int:
+    """Return $OMP_NUM_THREADS, or the number of available CPU cores if it is not set."""
+    configured = os.environ.get("OMP_NUM_THREADS", "")
+    return int(configured) if configured.isdecimal() and int(configured) else available_cores()
 
 
-def cores() -> int:
-    """That this process may use."""
+def available_cores() -> int:
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,7 +16,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 # Names under which the code holds a block of keys, beside the block's own. A read through another name is not counted:
 # `torch.backends` would be one of `runner.logger.backends`.
 HOLDERS = {
-    *("cfg", "config", "_config", "settings", "off_policy", "plan", "wanted", "model"),
+    *("cfg", "config", "_config", "settings", "off_policy", "plan", "wanted", "model", "model_config", "model_configs"),
     *("env", "eval", "train", "algorithm", "sac", "dqn", "ppo", "optim", "runner", "reward", "actor", "early_stop"),
 }
 # For robots: `refuse_robot_keys` refuses them until a driver reads them.

@@ -59,7 +59,7 @@ class ClassifierRuns:
         settings = [*CLASSIFIER, f"reward.model.checkpoint_path={model.save(directory / 'best_model')}"]
         train("tabletop_ppo_mlp", self.here, *settings)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Lanes, "roll", self._kill_and(Lanes.roll))
+            patch.setattr(Lanes, "collect", self._kill_and(Lanes.collect))
             self.warnings = recorded(lambda: train("tabletop_ppo_mlp", self.there, *settings, "cluster.backend=ray"))
 
     def _kill_and(self, roll: Callable[..., Rollout]) -> Callable[..., Rollout]:

@@ -49,7 +49,7 @@ def newest(model: Path, actor: ActorWorker) -> Any:
 
 @pytest.mark.parametrize("relabel", ["changed", "sample"])
 @pytest.mark.parametrize("mode", ["per_step", "terminal"])
-def test_off_policy_a_changed_classifier_is_asked_again_about_what_is_stored(
+def test_off_policy_a_changed_classifier_scores_stored_transitions_again(
     model: Path, demos: Path, tmp_path: Path, relabel: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ["reward.cotrain=true", "reward.reward_type=continuous", f"reward.relabel={relabel}"]
@@ -128,9 +128,9 @@ def test_demonstrations_beside_a_classifier_and_any_other_model(
     assert actor.demos is not None
     assert actor.rewards is not None
     whole = actor.demos._filled  # in the order of the episodes, which ngu needs
-    whole = whole.copy().update(actor._asked(whole, [term for term in actor.rule.terms if term.name != "ngu"]))
+    whole = whole.copy().update(actor._estimate(whole, [term for term in actor.rule.terms if term.name != "ngu"]))
     seen = load_reward_model(model).probabilities(actor.frames[whole["frame"]])  # type: ignore[attr-defined]
-    new = actor.rewards.models[other].estimate(actor.rewards.shown(whole))["reward"]
+    new = actor.rewards.models[other].estimate(actor.rewards.model_inputs(whole))["reward"]
     torch.testing.assert_close(compute_reward(actor.rule, whole), 2 * seen + 3 * new)
     assert new.std() > 0
 
@@ -209,14 +209,14 @@ def test_demonstrations_without_the_camera_of_the_model(demos: Path, tmp_path: P
 
 
 def test_whole_episodes_where_there_are_none(model: Path) -> None:
-    """A wrapper sees single steps, so that a model of whole episodes cannot be asked there."""
+    """A wrapper sees single steps, so that a model of whole episodes cannot score them."""
     import gymnasium
 
     from rewardlab.envs.wrappers import RewardModelWrapper
     from rewardlab.rewards import NGURewardModel
 
     ngu = NGURewardModel(obs_shape=4, action_shape=2)
-    with pytest.raises(ConfigError, match="'ngu' judges whole episodes, and a wrapper sees single steps"):
+    with pytest.raises(ConfigError, match="'ngu' scores whole episodes, and a wrapper sees single steps"):
         RewardModelWrapper(gymnasium.make("CartPole-v1"), ngu)
 
 
@@ -241,7 +241,7 @@ def test_a_verdict_ends_episodes_in_a_run(tmp_path: Path, mode: str, monkeypatch
     more += ["data.collection.enabled=true", f"data.collection.save_dir={data}"]
     train(tmp_path / "run", *learned(path, *more), "runner.max_epochs=1")
     batch = rollouts[1]
-    called = batch["estimate", NAME] > high  # false where the model was not asked
+    called = batch["estimate", NAME] > high  # false at steps that were not scored
     ended = batch["terminated"] | batch["truncated"]
     assert called.any()
     assert (ended & ~called).any()

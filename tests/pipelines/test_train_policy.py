@@ -74,7 +74,7 @@ def test_another_seed_gives_another_policy(unbroken: Path, tmp_path: Path) -> No
 
 
 def test_a_run_is_not_overwritten(unbroken: Path) -> None:
-    with pytest.raises(DataError, match="has a run already"):
+    with pytest.raises(DataError, match="already contains a run"):
         train(unbroken)
 
 

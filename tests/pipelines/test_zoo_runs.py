@@ -158,10 +158,10 @@ def test_two_models_of_one_type_report_their_own_losses(tmp_path: Path) -> None:
     assert last["reward_model/rnd_loss"] != last["reward_model/rnd_2_loss"]
 
 
-def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -> None:
+def test_off_policy_transitions_are_scored_by_the_newest_model(tmp_path: Path) -> None:
     cfg = load_config("zoo/cartpole_dqn_rnd", [*SMALL, "reward.model.options.intrinsic_reward_type=assign"])
     env = EnvWorker(cfg.env.train, seed=0, keep_next=True)
-    actor, judge = ActorWorker(cfg, *env.spaces()), RewardTrainer.from_config(cfg, env.spaces())
+    actor, trainer = ActorWorker(cfg, *env.spaces()), RewardTrainer.from_config(cfg, env.spaces())
     env.begin(0)
     for _ in range(8):
         env.step(np.zeros(4, np.int64))
@@ -169,10 +169,10 @@ def test_off_policy_transitions_are_judged_by_the_newest_model(tmp_path: Path) -
     rollout = rollout.update({"reward": torch.zeros(8, 4)})
     actor.add(rollout, env_steps=0)
     for _ in range(2):
-        judge.update(rollout, 1)
-        actor.set_rewards(judge.manager.rule, judge.state_dict())
+        trainer.update(rollout, 1)
+        actor.set_rewards(trainer.manager.rule, trainer.state_dict())
         batch = actor.sample()
-        assert torch.allclose(batch["reward"], judge.manager.estimate(batch)["rnd"])
+        assert torch.allclose(batch["reward"], trainer.manager.estimate(batch)["rnd"])
         assert batch["reward"].std() > 0
     assert not batch["env_reward"].eq(batch["reward"]).any()
 
@@ -228,9 +228,10 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
     for action in actions:
         env.step(action)
     steps: TensorDict = env.fetch().update({"action": torch.from_numpy(actions)})
-    whole = rewards.judge(steps).estimates[name]
+    whole = rewards.estimate_rollout(steps).estimates[name]
     rewards.begin()
-    pieces = torch.cat([rewards.judge(steps[start : start + 7]).estimates[name] for start in range(0, 60, 7)])
+    parts = [rewards.estimate_rollout(steps[start : start + 7]) for start in range(0, 60, 7)]
+    pieces = torch.cat([part.estimates[name] for part in parts])
     assert torch.allclose(whole, pieces, rtol=1e-4)
     assert whole.std() > 0
 
@@ -241,7 +242,7 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
         ("zoo/cartpole_ppo_gail", ["reward.pretrain=true"], "learns to tell the expert from the policy"),
         ("zoo/cartpole_ppo_rnd", ["reward.pretrain=true"], "rnd does not learn from expert data"),
         ("zoo/cartpole_ppo_rnd", ["reward.cotrain=false"], "'rnd' begins untrained"),
-        ("zoo/cartpole_ppo_rnd", ["reward.reward_mode=terminal"], "models over transitions judge every step"),
+        ("zoo/cartpole_ppo_rnd", ["reward.reward_mode=terminal"], "models over transitions score every step"),
         ("zoo/cartpole_ppo_rnd", ["reward.model.hidden_dim=3"], "unknown key of reward model 'rnd' 'hidden_dim'"),
         ("zoo/cartpole_ppo_rnd", ["+reward.model.options.seed=x"], "seed: found 'x', expected a valid integer"),
         ("zoo/cartpole_ppo_rnd", ["+reward.model.options.hidden_size_list=[0]"], "hidden_size_list: found"),

@@ -1,4 +1,4 @@
-"""The audit: figures by hand, alarms on synthetic runs, frames for a person to look at, exact resume."""
+"""The audit: metrics by hand, alarms on synthetic runs, frames for a person to look at, exact resume."""
 
 import json
 from collections.abc import Callable
@@ -33,12 +33,12 @@ def feed(audit: Audit, iteration: int, *, hits: int = 0, misses: int = 0, false:
 # Figures
 
 
-def test_figures_by_hand() -> None:
+def test_metrics_by_hand() -> None:
     probability = torch.tensor([[0.9, 0.6, 0.3], [0.7, 0.3, 0.1]])
     success = torch.tensor([[True, True, True], [False, False, False]])
-    figures = make_audit().check(0, probability=probability, success=success).figures
+    metrics = make_audit().check(0, probability=probability, success=success).metrics
     # Pairs of success and failure: 0.9 and 0.6 above (3 + 2), 0.3 above 0.1 and level with 0.3 (1.5), of 9.
-    assert figures == pytest.approx(
+    assert metrics == pytest.approx(
         {
             "audit/claimed": 3 / 6,
             "audit/success": 3 / 6,
@@ -64,14 +64,14 @@ def test_what_the_frames_cannot_tell_is_absent(
     probability: list[float], success: list[bool] | None, told: set[str]
 ) -> None:
     truth = None if success is None else torch.tensor(success, dtype=torch.bool)
-    figures = make_audit().check(0, probability=torch.tensor(probability), success=truth).figures
-    assert set(figures) == {f"audit/{name}" for name in told}
-    assert np.isfinite(list(figures.values())).all()
+    metrics = make_audit().check(0, probability=torch.tensor(probability), success=truth).metrics
+    assert set(metrics) == {f"audit/{name}" for name in told}
+    assert np.isfinite(list(metrics.values())).all()
 
 
 def test_a_threshold_is_not_yet_a_success() -> None:
-    figures = make_audit().check(0, probability=torch.tensor([0.5]), success=torch.tensor([False])).figures
-    assert figures["audit/fpr"] == 0
+    metrics = make_audit().check(0, probability=torch.tensor([0.5]), success=torch.tensor([False])).metrics
+    assert metrics["audit/fpr"] == 0
 
 
 def test_truth_of_other_frames_is_refused() -> None:
@@ -210,7 +210,7 @@ def test_scores_unlike_the_held_out_ones_raise_an_alarm_only_where_truth_is_unkn
     knowing = make_audit(reference=reference())
     for iteration in range(12):
         result = knowing.check(iteration, probability=scores, success=torch.ones(100))
-        assert result.figures["audit/drift"] > 0.4
+        assert result.metrics["audit/drift"] > 0.4
         assert result.alarms == ()
 
 
@@ -337,7 +337,7 @@ def test_a_disk_that_fails_warns_and_the_audit_goes_on(tmp_path: Path) -> None:
         audit.check(0, probability=torch.tensor([0.9]), success=torch.tensor([False]), frames=pictures)
         audit.close()
 
-    with pytest.warns(UserWarning, match="disputed frames in .* stop here"):
+    with pytest.warns(UserWarning, match="no more disputed frames in .* are written"):
         check()
 
 

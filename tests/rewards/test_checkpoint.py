@@ -66,7 +66,7 @@ def test_a_training_dictionary_as_a_checkpoint(model: SuccessClassifier, tmp_pat
     }
     torch.save(content, tmp_path / "reward_model.pt")
     given = RewardModelConfig(image_size=(3, 32, 32), hidden_dim=16)
-    with pytest.warns(UserWarning, match=r"does not describe itself; assumed: threshold 0\.5"):
+    with pytest.warns(UserWarning, match=r"has no config; assumed: threshold 0\.5"):
         loaded = load_reward_model(tmp_path / "reward_model.pt", overrides=given)
     assert type(loaded) is type(model)
     assert torch.equal(loaded.probabilities(make_batch(4)), model.probabilities(make_batch(4)))

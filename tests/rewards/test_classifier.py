@@ -211,7 +211,7 @@ class TestPretrainedEncoder:
         with pytest.warns(UserWarning, match="at random"):
             assert small_binary(freeze_encoder=True).network.frozen
         assert not small_binary(pretrained_encoder_path="x.pt", freeze_encoder=False).network.frozen
-        with pytest.raises(ConfigError, match="use_pretrain is false"):
+        with pytest.raises(ConfigError, match="use_pretrain: found false, but pretrained_encoder_path"):
             small_binary(pretrained_encoder_path="x.pt", use_pretrain=False)
 
 

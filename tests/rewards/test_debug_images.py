@@ -57,7 +57,7 @@ def test_a_disk_that_fails_warns_once_and_scoring_goes_on(tmp_path: Path) -> Non
             writer.add(images, torch.tensor([0.1, 0.9]), threshold=0.5)
             writer.flush()
 
-    with pytest.warns(UserWarning, match="debug images .* stop here") as caught:
+    with pytest.warns(UserWarning, match="no more debug images .* are written") as caught:
         write()
     assert len(caught) == 1
 

@@ -143,9 +143,9 @@ def test_a_frame_that_the_model_calls_a_success_may_end_the_episode(reward_mode:
         _, reward, terminated, _, _ = vector.step(np.zeros(2, int))
         ends.append((reward.tolist(), terminated.tolist()))
     assert ends == [([0, 0], [False, False]), ([1, 1], [True, True])]
-    with pytest.raises(ConfigError, match="ends_episode: this vector environment resets by itself"):
+    with pytest.raises(ConfigError, match="ends_episode: found true, but this vector environment resets itself"):
         RewardModelVectorWrapper(lamps(SAME), manager)
-    with pytest.raises(ConfigError, match="ends_episode: '' gives no probability"):
+    with pytest.raises(ConfigError, match="ends_episode: found true for '', which gives no probability of success"):
         RewardManager(Brightening(), RewardConfig(), {"": RewardModelConfig(ends_episode=True)})
 
 
@@ -246,7 +246,7 @@ class TestFaults:
             RewardModelWrapper(LampEnv(), LampReader(), **settings)
 
     def test_settings_beside_a_manager(self) -> None:
-        with pytest.raises(ConfigError, match="has its own config: found reward_mode"):
+        with pytest.raises(ConfigError, match="found reward_mode with a RewardManager, which has its own config"):
             RewardModelWrapper(LampEnv(), RewardManager(LampReader(), RewardConfig()), reward_mode="terminal")
 
     def test_a_checkpoint_that_is_not_there(self, tmp_path: Path) -> None:

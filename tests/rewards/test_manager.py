@@ -139,7 +139,7 @@ def test_null_threshold_is_the_models_and_applied_once() -> None:
 
 def test_a_term_says_what_its_model_needs_and_when_it_is_asked() -> None:
     (term,) = manager(reward_mode="terminal", relabel="sample").terms
-    assert (term.looks_at, term.cameras, term.asked, term.asked_again) == (
+    assert (term.looks_at, term.cameras, term.scored, term.rescored) == (
         "frames",
         ("base_camera",),
         "last_step",
@@ -150,12 +150,12 @@ def test_a_term_says_what_its_model_needs_and_when_it_is_asked() -> None:
         for cotrain in (True, False):
             config = RewardConfig(relabel=relabel, cotrain=cotrain)
             made = RewardManager({"seen": Scripted(), "novel": Counter(), "late": Late()}, config, off_policy=True)
-            again[relabel, cotrain] = [term.asked_again for term in made.terms]
+            again[relabel, cotrain] = [term.rescored for term in made.terms]
     assert again == {
-        ("changed", True): ["when_changed", "when_drawn", "never"],
-        ("changed", False): ["never", "when_drawn", "never"],
-        ("sample", True): ["when_drawn", "when_drawn", "never"],
-        ("sample", False): ["when_drawn", "when_drawn", "never"],
+        ("changed", True): ["when_changed", "when_sampled", "never"],
+        ("changed", False): ["never", "when_sampled", "never"],
+        ("sample", True): ["when_sampled", "when_sampled", "never"],
+        ("sample", False): ["when_sampled", "when_sampled", "never"],
     }
 
 

@@ -15,7 +15,7 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.errors import ConfigError
 from rewardlab.workers import Cluster
-from rewardlab.workers.cluster import Node, Place, placements
+from rewardlab.workers.cluster import Node, NodeGpu, assign_gpus
 from rewardlab.workers.ray_actor import RayWorker
 
 CPU, TWO_GPUS, ONE_GPU = Node("a", 0), Node("b", 2), Node("c", 1)
@@ -28,30 +28,30 @@ def config(place: str | None = None, backend: str = "ray") -> ClusterConfig:
 
 def test_a_place_is_a_node_and_a_device() -> None:
     nodes = [CPU, TWO_GPUS]
-    assert placements(config("1-1"), "reward", 2, nodes) == [Place(TWO_GPUS, 1)] * 2
-    assert placements(config("0-1"), "reward", 1, nodes) == [Place(CPU, None)]  # a machine without GPUs has its CPU
+    assert assign_gpus(config("1-1"), "reward", 2, nodes) == [NodeGpu(TWO_GPUS, 1)] * 2
+    assert assign_gpus(config("0-1"), "reward", 1, nodes) == [NodeGpu(CPU, None)]  # a machine without GPUs has its CPU
 
 
 def test_without_a_place_workers_are_spread_over_the_gpus() -> None:
-    spread = placements(config(), "reward", 4, [CPU, TWO_GPUS, ONE_GPU])
-    assert spread == [Place(TWO_GPUS, 0), Place(TWO_GPUS, 1), Place(ONE_GPU, 0), Place(TWO_GPUS, 0)]
-    assert placements(config(), "reward", 1, [CPU]) == [Place(None, None)]
+    spread = assign_gpus(config(), "reward", 4, [CPU, TWO_GPUS, ONE_GPU])
+    assert spread == [NodeGpu(TWO_GPUS, 0), NodeGpu(TWO_GPUS, 1), NodeGpu(ONE_GPU, 0), NodeGpu(TWO_GPUS, 0)]
+    assert assign_gpus(config(), "reward", 1, [CPU]) == [NodeGpu(None, None)]
 
 
 def test_a_place_that_is_not_there_is_answered_with_how_many_there_are(on_ray: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"placement.reward: found 1-2, but node 1 has 2 GPUs, numbered from 0"):
-        placements(config("1-2"), "reward", 1, [CPU, TWO_GPUS])
+        assign_gpus(config("1-2"), "reward", 1, [CPU, TWO_GPUS])
     for backend, owner in (("ray", "the Ray cluster"), ("local", "cluster.backend local")):
         with (
             Cluster(config("1-0", backend)) as cluster,
             pytest.raises(ConfigError, match=f"placement.reward: found 1-0, but {owner} has 1 node, numbered from 0"),
         ):
-            cluster.launch("reward", lambda seat: Toy(), name="Toys")
+            cluster.launch("reward", lambda placement: Toy(), name="Toys")
 
 
 def test_a_worker_runs_on_its_node_and_sees_its_gpu_alone(on_ray: Cluster) -> None:
     with Cluster(config("0-1")) as cluster:
-        placed = cluster.launch("reward", lambda seat: Toy(), name="Toys")
+        placed = cluster.launch("reward", lambda placement: Toy(), name="Toys")
         assert placed[0].submit("node").result() == ray.nodes()[0]["NodeID"]
     environment = {"CUDA_VISIBLE_DEVICES": "1", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
     worker = RayWorker("Toys[0]", Toy, node_id=None, environment=environment)
@@ -63,8 +63,8 @@ def test_a_worker_runs_on_its_node_and_sees_its_gpu_alone(on_ray: Cluster) -> No
 def test_the_number_of_workers_is_in_the_config() -> None:
     cfg = config_from_mapping({"cluster": {"workers": {"env": 3}}})
     with Cluster(cfg.cluster) as cluster:
-        assert len(cluster.launch("env", lambda seat: Toy(seat.index), name="Toys")) == 3
-        assert len(cluster.launch("actor", lambda seat: Toy(seat.index), name="Toys")) == 1
+        assert len(cluster.launch("env", lambda placement: Toy(placement.index), name="Toys")) == 3
+        assert len(cluster.launch("actor", lambda placement: Toy(placement.index), name="Toys")) == 1
     with pytest.raises(ConfigError, match=r"Did you mean 'cluster.workers.env'"):
         config_from_mapping({"cluster": {"workers": {"envs": 3}}})
 
@@ -86,7 +86,7 @@ from rewardlab.workers import Cluster
 from toy_workers import Toy
 
 with Cluster(ClusterConfig(backend="ray")) as cluster:
-    group = cluster.launch("env", lambda seat: Toy(seat.index), name="Toys")
+    group = cluster.launch("env", lambda placement: Toy(placement.index), name="Toys")
     print(group[0].submit("process").result(), flush=True)
     group[0].submit("sleep", float(sys.argv[1])).result()
 """

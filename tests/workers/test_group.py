@@ -15,11 +15,14 @@ from toy_workers import Toy
 
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.errors import ConfigError, RewardlabError
-from rewardlab.workers import Cluster, Group, WorkerDied
+from rewardlab.workers import Cluster, Group, WorkerDied, WorkerPlacement
 
 
 def launch(cluster: Cluster, count: int = 2, **options: object) -> Group:
-    group = cluster.launch("env", lambda seat: Toy(seat.index, seat.device), name="Toys", count=count, **options)  # type: ignore[arg-type]
+    def make(placement: WorkerPlacement) -> Toy:
+        return Toy(placement.index, placement.device)
+
+    group = cluster.launch("env", make, name="Toys", count=count, **options)  # type: ignore[arg-type]
     group.setup("init_worker", "hello")
     return group
 
@@ -67,7 +70,7 @@ def test_errors_of_ours_arrive_as_they_were_raised(group: Group) -> None:
 
 
 def test_an_error_in_the_constructor_is_an_error_of_launch(on_ray: Cluster) -> None:
-    def make(seat: object) -> Toy:
+    def make(placement: object) -> Toy:
         raise ConfigError("key: wrong")
 
     for cluster in (Cluster(ClusterConfig()), on_ray):
@@ -113,9 +116,9 @@ def test_the_death_of_a_worker_is_told_by_name_and_mended_by_restart(ray_group: 
     os.kill(process, signal.SIGKILL)
     with pytest.raises(WorkerDied, match=r"Toys\[1\] died during sleep \(process \d+: its worker process has died\)"):
         waiting.result(60)
-    with pytest.raises(WorkerDied, match=r"Toys\[1\] died .* before it gave Toys\[0\] what greet needs"):
+    with pytest.raises(WorkerDied, match=r"Toys\[1\] died .* before it sent Toys\[0\] an argument of greet"):
         ray_group[0].submit("greet", ray_group[1].submit("greet", "a")).result()
-    ray_group.restart(1)
+    ray_group[1].restart()
     assert ray_group.call("greet", "again").result() == ["hello again, I am 0", "hello again, I am 1"]
     assert ray_group[0].submit("process").result() == other
 
@@ -146,7 +149,7 @@ def test_state_that_could_not_be_taken_is_not_given_to_a_restarted_worker(group:
     failed = group[0].submit("misconfigured")
     with pytest.raises(ConfigError):
         group.setup("init_worker", failed)
-    group.restart(1)
+    group[1].restart()
     assert group[1].submit("greet", "you").result() == "hello you, I am 1"
 
 

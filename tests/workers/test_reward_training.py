@@ -74,9 +74,9 @@ def test_the_death_of_one_ends_the_run_with_its_name(episodes: Path, tmp_path: P
     paths = [text_override("data.data_path", str(episodes)), text_override("runner.logger.log_path", str(tmp_path))]
     cfg = load_config("reward_training", [*SETTINGS, *TWO_WORKERS, *paths, "runner.max_epochs=100000"])
     with Cluster(cfg.cluster) as cluster:
-        group = cluster.launch("actor", lambda seat: Watched(cfg, seat.index, seat.count), name="Training")
+        group = cluster.launch("actor", lambda place: Watched(cfg, place.index, place.count), name="Training")
         processes = group.call("process").result()
-        training = group.call("train", group[0].submit("open_meeting"))
+        training = group.call("train", group[0].submit("open_rendezvous"))
         while not (tmp_path / "checkpoints" / "best_model").exists():
             assert not training.done()
             time.sleep(0.2)

@@ -14,7 +14,7 @@ from rewardlab.errors import DataError
 from rewardlab.observations import to_batch
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rl.make import make_policy_network
-from rewardlab.workers.cluster import Cluster, Seat
+from rewardlab.workers.cluster import Cluster, WorkerPlacement
 from rewardlab.workers.env import EnvWorker, FrameRequest
 from rewardlab.workers.reward import launch_reward_workers
 from rewardlab.workers.rollout import Lanes, Rollout, RolloutWorker
@@ -32,21 +32,21 @@ def roll(
 ) -> tuple[Rollout, Lanes]:
     with Cluster(ClusterConfig()) as cluster:
 
-        def make_env(seat: Seat) -> EnvWorker:
+        def make_env(placement: WorkerPlacement) -> EnvWorker:
             share = replace(cfg.env.train, num_envs=cfg.env.train.num_envs // workers)
-            return EnvWorker(share, seed=seat.index, frames=frames, keep_next=True)
+            return EnvWorker(share, seed=placement.index, frames=frames, keep_next=True)
 
         envs = cluster.launch("env", make_env, name="E", count=workers)
         spaces = envs[0].submit("spaces").result()
         policies = cluster.launch(
             "rollout",
-            lambda seat: RolloutWorker(make_policy_network(cfg, *spaces), spaces[1], seed=seat.index),
+            lambda placement: RolloutWorker(make_policy_network(cfg, *spaces), spaces[1], seed=placement.index),
             name="R",
             count=workers,
         )
         group = None if rewards is None else launch_reward_workers(cluster, rewards)
         lanes = Lanes(envs, policies, group)
-        return lanes.roll(0, steps, afresh=True), lanes
+        return lanes.collect(0, steps, reset=True), lanes
 
 
 def test_a_rollout_is_what_happened() -> None:
@@ -97,7 +97,7 @@ def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, 
     assert torch.equal(rollout.frames.scored, scored)
     np.testing.assert_array_equal(rollout.frames.all()[CAMERA], frames.numpy())
     rows = np.array([5, 0, 11])
-    np.testing.assert_array_equal(rollout.frames(rows)[CAMERA], frames.numpy()[rows])
+    np.testing.assert_array_equal(rollout.frames.select(rows)[CAMERA], frames.numpy()[rows])
     from rewardlab.rewards import load_reward_model
 
     estimate = batch["estimate", "resnet_reward"]
