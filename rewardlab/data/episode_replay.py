@@ -92,7 +92,7 @@ class EpisodeReplay(ReplayBuffer):
             if len(batch) and not ends[-1]:
                 raise DataError("the last row does not end its episode; add parts of episodes with add_rollout")
             batch = batch.copy().update({_POSITION: _episode_positions(ends)})
-        self._append(batch)
+        super().add(batch)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         return super().sample(batch_size, generator).exclude(_POSITION)

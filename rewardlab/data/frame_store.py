@@ -8,26 +8,26 @@ from torch import Tensor
 
 from rewardlab.errors import DataError
 
-Pictures: TypeAlias = dict[str, Tensor]  # by camera: uint8 [n, H, W, 3]
+Images: TypeAlias = dict[str, Tensor]  # by camera: uint8 [n, H, W, 3]
 
 
 class FrameStore:
     """Stores images in numbered slots; slots that are freed are used again."""
 
     def __init__(self) -> None:
-        self._pictures: Pictures = {}
+        self._images: Images = {}
         self._free = torch.zeros(0, dtype=torch.int64)
 
     def __len__(self) -> int:
         """Return the number of slots in use."""
         return self._capacity - len(self._free)
 
-    def __getitem__(self, slots: Tensor) -> Pictures:
-        return {camera: pictures[slots] for camera, pictures in self._pictures.items()}
+    def __getitem__(self, slots: Tensor) -> Images:
+        return {camera: images[slots] for camera, images in self._images.items()}
 
-    def add(self, pictures: Mapping[str, Any], has_frame: Tensor) -> Tensor:
+    def add(self, images: Mapping[str, Any], has_frame: Tensor) -> Tensor:
         """Store images, one for each true entry of `has_frame`, in order; return the slot of each entry, or -1."""
-        tensors = {camera: torch.as_tensor(frames) for camera, frames in pictures.items()}
+        tensors = {camera: torch.as_tensor(frames) for camera, frames in images.items()}
         count = int(has_frame.sum())
         found = {camera: len(frames) for camera, frames in tensors.items()}
         if set(found.values()) != {count}:
@@ -35,7 +35,7 @@ class FrameStore:
         self._reserve(count, tensors)
         used, self._free = self._free[:count], self._free[count:]
         for camera, frames in tensors.items():
-            self._pictures[camera][used] = frames
+            self._images[camera][used] = frames
         slots = torch.full(has_frame.shape, -1)
         slots[has_frame] = used
         return slots
@@ -46,9 +46,9 @@ class FrameStore:
 
     @property
     def _capacity(self) -> int:
-        return len(next(iter(self._pictures.values()), ()))
+        return len(next(iter(self._images.values()), ()))
 
-    def _reserve(self, count: int, like: Pictures) -> None:
+    def _reserve(self, count: int, like: Images) -> None:
         missing = count - len(self._free)
         if missing <= 0:
             return
@@ -56,5 +56,5 @@ class FrameStore:
         more = max(missing, before)  # at least double the capacity
         for camera, frames in like.items():
             room = frames.new_empty((more, *frames.shape[1:]))
-            self._pictures[camera] = torch.cat([self._pictures[camera], room]) if before else room
+            self._images[camera] = torch.cat([self._images[camera], room]) if before else room
         self._free = torch.cat([self._free, torch.arange(before, before + more)])

@@ -33,9 +33,6 @@ class ReplayBuffer:
 
     def add(self, batch: Batch) -> None:
         """Append transitions [n]; the oldest are overwritten."""
-        self._append(batch)
-
-    def _append(self, batch: Batch) -> None:
         if batch.batch_dims != 1:
             raise DataError(f"transitions have batch size {list(batch.batch_size)}; expected a flat batch [n]")
         rows = self._allocate(batch)
@@ -96,7 +93,7 @@ class ReplayBuffer:
             rows = TensorDict(state["rows"], batch_size=[state["size"]])
             if state.get("frames"):
                 rows = rows.set(FRAME, self.frames.add(state["frames"], rows[FRAME] >= 0))
-            self._append(rows)
+            ReplayBuffer.add(self, rows)  # the rows have all columns that the `add` of a subclass computes
         self._next = state["next"]
 
     @property

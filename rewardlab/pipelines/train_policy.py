@@ -90,7 +90,9 @@ class PolicyTraining:
         clock = Clock()
         cfg, progress = self.cfg, self.progress
         with clock("sync"):
-            self.actor.submit("set_progress", progress.env_steps, self._total_env_steps()).result()
+            budget = cfg.runner.max_epochs * cfg.algorithm.rollout_steps * cfg.env.train.num_envs
+            total_env_steps = min(budget, cfg.runner.max_env_steps or budget)
+            self.actor.submit("set_progress", progress.env_steps, total_env_steps).result()
             weights = self.actor.submit("policy_weights").result()
             self.workers.lanes.policies.setup("load_policy", weights)
         off_policy = cfg.algorithm.off_policy
@@ -232,10 +234,6 @@ class PolicyTraining:
 
     def _is_due(self, interval: int) -> bool:
         return self.progress.iteration % interval == 0 or self.finished
-
-    def _total_env_steps(self) -> int:
-        budget = self.cfg.runner.max_epochs * self.cfg.algorithm.rollout_steps * self.cfg.env.train.num_envs
-        return min(budget, self.cfg.runner.max_env_steps or budget)
 
 
 def _episode_metrics(episodes: Episodes) -> dict[str, float]:

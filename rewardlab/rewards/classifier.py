@@ -1,5 +1,6 @@
 """Success classifiers: reward models that predict the probability of success of each frame."""
 
+import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -187,8 +188,8 @@ class SuccessClassifier(BaseRewardModel):
         if self.used_episodes is None:
             if not data.paths:
                 raise ConfigError(
-                    f"reward.cotrain: the checkpoint of '{self.model_type}', of an older version, does not record the "
-                    "episodes that it was trained and validated on, which are needed to choose its threshold again. "
+                    f"reward.cotrain: the checkpoint of '{self.model_type}' does not record the episodes that it was "
+                    "trained and validated on (older versions did not); choosing its threshold again needs them. "
                     "Train it again with `rewardlab train-reward`, or set data.data_path to labelled episodes"
                 )
             train, self._held_out = split_frames(read_episodes(*data.paths), data, seed)
@@ -225,7 +226,17 @@ class SuccessClassifier(BaseRewardModel):
                 images, labels = self._frames.balanced_batch(self.batch_size)
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
                     loss = self.network.learn(images, labels)
-                self._step(loss, optimizer)
+                if not torch.isfinite(loss):
+                    raise DataError(
+                        f"the loss is {loss.item()} at update {self.updates}: training stopped before this update; "
+                        "lower the learning_rate of the reward model"
+                    )
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                if self.tb_logger is not None:
+                    self.tb_logger.add_scalar("reward_model/loss", loss.item(), self.updates)
+                self.updates += 1
         finally:
             self.network.eval()
         if self._held_out is not None:
@@ -236,20 +247,6 @@ class SuccessClassifier(BaseRewardModel):
             trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
             self._optimizer = torch.optim.AdamW(trainable, lr=self.learning_rate)
         return self._optimizer
-
-    def _step(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
-        value = float(loss.detach())
-        if not torch.isfinite(loss):
-            raise DataError(
-                f"the loss is {value} at update {self.updates}: training stopped before this update; lower the "
-                "learning_rate of the reward model"
-            )
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if self.tb_logger is not None:
-            self.tb_logger.add_scalar("reward_model/loss", value, self.updates)
-        self.updates += 1
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -377,24 +374,19 @@ class BinaryRewardClassifier(SuccessClassifier):
         self.use_pretrain, self.width, self.norm = use_pretrain, width, norm
         self.pretrained_encoder_path = pretrained_encoder_path
         self._encoder_unread = pretrained_encoder_path is not None
-        network = self._network(norm, _camera_names(image_keys), _image_shape(image_size), normalize, freeze_encoder)
-        super().__init__(network, precision=precision, **training)
-
-    def _network(
-        self, norm: Norm, keys: tuple[str, ...], size: tuple[int, int, int], normalize: bool, frozen: bool
-    ) -> ImageClassifier:
-        return spatial_classifier(
-            arch=self.arch,
-            hidden_dim=self.hidden_dim,
-            num_spatial_blocks=self.num_spatial_blocks,
-            image_size=size,
-            image_keys=keys,
+        self._make_network = functools.partial(
+            spatial_classifier,
+            arch=arch,
+            hidden_dim=hidden_dim,
+            num_spatial_blocks=num_spatial_blocks,
+            image_size=_image_shape(image_size),
+            image_keys=_camera_names(image_keys),
             normalize=normalize,
-            average=not self.use_pretrain,
-            frozen=frozen,
-            width=self.width,
-            norm=norm,
+            average=not use_pretrain,
+            frozen=freeze_encoder,
+            width=width,
         )
+        super().__init__(self._make_network(norm=norm), precision=precision, **training)
 
     def load_pretrained_encoder(self) -> None:
         """Read the encoder's weights from `pretrained_encoder_path`; the kind of normalisation is inferred."""
@@ -403,11 +395,8 @@ class BinaryRewardClassifier(SuccessClassifier):
         path = Path(self.pretrained_encoder_path)
         weights = encoder_part(read_tensor_file(path)[0], path)
         if norm_of(weights) != self.norm:
-            device, frozen = self.device, self.network.frozen
             self.norm = norm_of(weights)
-            normalize = self.network.preprocess.normalize
-            self.network = self._network(self.norm, self.image_keys, self.image_size, normalize, frozen).eval()
-            self.network.to(device)
+            self.network = self._make_network(norm=self.norm).eval().to(self.device)
         check_weights(self.network.encoder.state_dict(), weights, path)
         self.network.encoder.load_state_dict(weights)
         self._encoder_unread = False

@@ -36,12 +36,17 @@ def infer_config(weights: Mapping[str, Tensor], given: Mapping[str, Any], source
             channels *= architecture["num_spatial_blocks"]
         else:
             architecture["image_size"] = given.get("image_size", (3, 128, 128))
-        architecture["image_keys"] = _check_cameras(inputs // channels, given, source)
+        architecture["image_keys"] = tuple(given.get("image_keys", (DEFAULT_CAMERA,)))
     except (KeyError, IndexError, ValueError) as error:
         found = ", ".join(list(weights)[:4])
         raise DataError(
             f"{source}: not the weights of a success classifier of rewardlab (encoder.*, head.*); found {found} ..."
         ) from error
+    if len(architecture["image_keys"]) != inputs // channels:
+        raise ConfigError(
+            f"image_keys: found {list(architecture['image_keys'])}, but the weights in {source} are for "
+            f"{inputs // channels} cameras: name them in order"
+        )
     assumed = "threshold 0.5"
     if "image_size" not in given:
         assumed += f", image_size {list(architecture['image_size'])}"
@@ -83,12 +88,3 @@ def _infer_image_size(kernel: Tensor, given: Mapping[str, Any], source: object) 
             f"of about {[3, 32 * height, 32 * width]}"
         )
     return (3, image_height, image_width)
-
-
-def _check_cameras(count: int, given: Mapping[str, Any], source: object) -> tuple[str, ...]:
-    keys = tuple(given.get("image_keys", (DEFAULT_CAMERA,)))
-    if len(keys) != count:
-        raise ConfigError(
-            f"image_keys: found {list(keys)}, but the weights in {source} are for {count} cameras: name them in order"
-        )
-    return keys

@@ -151,8 +151,8 @@ class BatchOfOne(VectorEnv[Any, Any, Any]):
     def _render_cameras(
         self, cameras: Sequence[str], image_size: tuple[int, int] | None, env_ids: Array | None = None
     ) -> dict[str, Array]:
-        drawn = self.env.unwrapped.render_cameras(cameras, image_size=image_size)  # type: ignore[attr-defined]
-        return {camera: to_numpy(picture)[None] for camera, picture in drawn.items()}
+        rendered = self.env.unwrapped.render_cameras(cameras, image_size=image_size)  # type: ignore[attr-defined]
+        return {camera: to_numpy(image)[None] for camera, image in rendered.items()}
 
 
 def with_batch_axis(obs: Any) -> Any:

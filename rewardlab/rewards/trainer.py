@@ -41,14 +41,7 @@ class RewardTrainer:
         self._attach_loggers()  # loggers are not pickled with their models
 
     @classmethod
-    def from_config(
-        cls,
-        cfg: ExperimentConfig,
-        task: tuple[Space[Any], Space[Any]],
-        *,
-        device: str = "cpu",
-        expert_data: Any = None,
-    ) -> Self:
+    def from_config(cls, cfg: ExperimentConfig, task: tuple[Space[Any], Space[Any]], expert_data: Any = None) -> Self:
         """Build the models for a `task` (observation space, action space).
 
         `expert_data` is for models that learn from an expert and whose config has no expert_data_path.
@@ -58,7 +51,7 @@ class RewardTrainer:
         models: dict[str, BaseRewardModel] = {}
         used_expert_data = expert_data is None
         for name, model_config in model_configs.items():
-            model = adapted(create_reward_model(model_config, device))
+            model = adapted(create_reward_model(model_config))
             model.check_run(config, algorithm)
             _check_trained(model, model_config, config)
             used_expert_data |= _load_expert_data(model, model_config, config, expert_data)

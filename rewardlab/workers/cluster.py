@@ -102,11 +102,16 @@ class Cluster(AbstractContextManager["Cluster"]):
         return group
 
     def _nodes(self) -> list[Node]:
-        if self.config.backend == "ray":
-            return _ray_nodes()
-        import torch  # here, because importing torch takes two thirds of the start-up time of a worker
+        if self.config.backend == "local":
+            import torch  # here, because importing torch takes two thirds of the start-up time of a worker
 
-        return [Node(None, torch.cuda.device_count())]
+            return [Node(None, torch.cuda.device_count())]
+        import ray
+
+        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        # The head is node 0; the other nodes are in the same order in every run.
+        alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
+        return [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in alive]
 
 
 def assign_gpus(config: ClusterConfig, component: Component, count: int, nodes: Sequence[Node]) -> list[NodeGpu]:
@@ -152,15 +157,6 @@ def _connect_ray() -> bool:
     address = os.environ.get("RAY_ADDRESS") or "local"
     ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
     return True
-
-
-def _ray_nodes() -> list[Node]:
-    import ray
-
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    # The head is node 0; the other nodes are in the same order in every run.
-    alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
-    return [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in alive]
 
 
 def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeGpu, threads: int) -> Worker:

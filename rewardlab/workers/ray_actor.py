@@ -40,11 +40,22 @@ class WorkerProcess:
     def build(self, copy: bytes | None = None) -> None:
         """Build the worker object, or load a copy of it."""
         # Not in __init__: an error there would reach the driver as the death of the actor.
-        self._object = self._make() if copy is None else _from_bytes(copy)
+        if copy is None:
+            self._object = self._make()
+        else:
+            import torch  # here, because not every worker needs torch
+
+            self._object = torch.load(io.BytesIO(copy), weights_only=False)
 
     def copy(self) -> tuple[bytes, None]:
         """Return a copy of the worker object for Ray's store, and a None to wait for."""
-        return _to_bytes(self._object), None
+        import torch
+
+        # Not with pickle alone: it would write a tensor once for every view of it. Not as objects in Ray's store
+        # either: arrays read from there are read-only.
+        buffer = io.BytesIO()
+        torch.save(self._object, buffer, pickle_module=cloudpickle)
+        return buffer.getvalue(), None
 
     def pid(self) -> int:
         return os.getpid()
@@ -61,9 +72,11 @@ class RayWorker(Worker):
         self.actor: Any = None
         self._make = make
         self._copy: Any = None  # Ray's reference to a copy of the worker after its last `change`
+        # A worker can import the same modules as the driver, as with `multiprocessing`.
+        import_path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
         self._options: dict[str, Any] = {
             "num_cpus": 0.01,  # workers share cores: all groups of a run must fit on two
-            "runtime_env": {"env_vars": {"PYTHONPATH": _import_path(), **environment}},
+            "runtime_env": {"env_vars": {"PYTHONPATH": import_path, **environment}},
         }
         if node_id is not None:
             self._options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
@@ -186,22 +199,6 @@ def _reference(argument: Any) -> Any:
     return argument.result() if isinstance(argument, Future) else argument
 
 
-def _to_bytes(worker: Any) -> bytes:
-    # Not with pickle alone: it would write a tensor once for every view of it. Not as objects in Ray's store either:
-    # arrays read from there are read-only.
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save(worker, buffer, pickle_module=cloudpickle)
-    return buffer.getvalue()
-
-
-def _from_bytes(copy: bytes) -> Any:
-    import torch
-
-    return torch.load(io.BytesIO(copy), weights_only=False)
-
-
 def _original(error: RayTaskError) -> Exception:
     """Return the RewardlabError that was raised in the worker, or Ray's error with the worker's traceback."""
     cause: BaseException = error
@@ -216,8 +213,3 @@ def _reason(error: Exception) -> str:
     because = re.search(r"The actor is dead because (.+?)\.", str(error))
     found = [f"process {process[1]}" if process else "", because[1] if because else type(error).__name__]
     return ": ".join(filter(None, found))
-
-
-def _import_path() -> str:
-    """Return the driver's import path, so that a worker can import the same modules (as with `multiprocessing`)."""
-    return os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)

@@ -64,7 +64,7 @@ class RewardWorker:
         number, count = part
         rows = len(next(iter(images.values())))
         share = slice(rows * number // count, rows * (number + 1) // count)
-        frames = {"images": {camera: pictures[share] for camera, pictures in images.items()}}
+        frames = {"images": {camera: array[share] for camera, array in images.items()}}
         estimates = {name: self.manager.score(name, frames) for name in self.manager.models}
         return FrameScores(estimates, dict(self.manager.versions))
 

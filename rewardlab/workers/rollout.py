@@ -57,7 +57,11 @@ class RolloutWorker:
 
     def act(self, current: StepObservation) -> Array:
         """Return the actions [N] for the current observations."""
-        output = self._policy_output(current)
+        observation = to_batch(current.observation)
+        if self._random is not None:
+            output = TensorDict({"action": self._random_actions(len(observation))}, batch_size=observation.batch_size)
+        else:
+            output = self.policy.act(observation, self._generator)  # type: ignore[operator]
         if self._critic is not None and self._outputs:
             self._next_values.append(self._next_value(current, output["value"]))
         self._outputs.append(output)
@@ -72,12 +76,6 @@ class RolloutWorker:
             batch["next_value"] = torch.stack([*self._next_values, self._next_value(current, last)])
         self._outputs, self._next_values = [], []
         return batch
-
-    def _policy_output(self, current: StepObservation) -> TensorDict:
-        observation = to_batch(current.observation)
-        if self._random is not None:
-            return TensorDict({"action": self._random_actions(len(observation))}, batch_size=observation.batch_size)
-        return self.policy.act(observation, self._generator)  # type: ignore[operator]
 
     @torch.no_grad()
     def _next_value(self, current: StepObservation, value: Tensor) -> Tensor:
