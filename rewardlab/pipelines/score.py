@@ -12,14 +12,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rewardlab.config.schema import RewardConfig
 from rewardlab.data import Problem, StoredEpisode, read_episodes
 from rewardlab.data.formats import SUFFIXES, is_episode_name
 from rewardlab.data.images import IMAGE_SUFFIXES, read_image
 from rewardlab.data.reader import episode_paths, walk_files
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
-from rewardlab.rewards import SuccessClassifier
+from rewardlab.rewards import RewardManager, SuccessClassifier
 from rewardlab.rewards.classifier import MINI_BATCH
+from rewardlab.rewards.manager import RewardTerm
 
 Frame = npt.NDArray[np.uint8]
 Snapshot = dict[str, Path]  # one moment: a picture file for each camera
@@ -124,15 +126,15 @@ def score_files(
     `threshold=None` is the model's own. `strip` frames of each episode are handed out with its scores. `progress` is
     told how many files are done, in fractions. Memory holds one batch of pictures and the numbers of one episode.
     """
-    cut = model.threshold if threshold is None else threshold
+    (term,) = RewardManager(model, RewardConfig(reward_threshold=threshold)).terms
     yield from inputs.problems
     done = 0
-    for done, result in enumerate(_score_snapshots(model, inputs.snapshots, cut), start=1):
+    for done, result in enumerate(_score_snapshots(model, inputs.snapshots, term), start=1):
         yield result
         progress(done)
     for number, episode in enumerate(inputs.episodes, start=done):
         try:
-            yield _score_episode(model, episode, cut, strip, progress, number)
+            yield _score_episode(model, episode, term, strip, progress, number)
         except DataError as error:
             yield Problem(episode.path, str(error))
         progress(number + 1)
@@ -157,14 +159,16 @@ def _read(snapshot: Snapshot) -> _Pictures:
         return _Pictures(path, {}, str(error))
 
 
-def _score_snapshots(model: SuccessClassifier, snapshots: list[Snapshot], cut: float) -> Iterator[ScoredFile | Problem]:
+def _score_snapshots(
+    model: SuccessClassifier, snapshots: list[Snapshot], term: RewardTerm
+) -> Iterator[ScoredFile | Problem]:
     """Score pictures, those of one size in a row together."""
     for shapes, group in groupby(map(_read, snapshots), key=_Pictures.shapes):
         while batch := list(islice(group, _frames_at_once(sum(map(math.prod, shapes))))):
-            yield from _score_batch(model, batch, cut)
+            yield from _score_batch(model, batch, term)
 
 
-def _score_batch(model: SuccessClassifier, batch: list[_Pictures], cut: float) -> list[ScoredFile | Problem]:
+def _score_batch(model: SuccessClassifier, batch: list[_Pictures], term: RewardTerm) -> list[ScoredFile | Problem]:
     if batch[0].problem:
         return [Problem(read.path, read.problem) for read in batch]
     pictures = {camera: np.stack([read.by_camera[camera] for read in batch]) for camera in batch[0].by_camera}
@@ -172,13 +176,15 @@ def _score_batch(model: SuccessClassifier, batch: list[_Pictures], cut: float) -
         scores = _probabilities(model, pictures)
     except DataError as error:  # such as pictures three pixels wide
         return [Problem(read.path, str(error)) for read in batch]
-    return [ScoredFile(read.path, p[None], p[None] > cut) for read, p in zip(batch, scores, strict=True)]
+    return [
+        ScoredFile(read.path, p[None], term.predicts_success(p[None])) for read, p in zip(batch, scores, strict=True)
+    ]
 
 
 def _score_episode(
     model: SuccessClassifier,
     episode: StoredEpisode,
-    cut: float,
+    term: RewardTerm,
     strip: int,
     progress: Callable[[float], None],
     number: int,
@@ -196,7 +202,9 @@ def _score_episode(
         start = end
         progress(number + start / facts.length)
     probability = torch.cat(scores)
-    return ScoredFile(episode.path, probability, probability > cut, np.concatenate(labels), tuple(frames))
+    return ScoredFile(
+        episode.path, probability, term.predicts_success(probability), np.concatenate(labels), tuple(frames)
+    )
 
 
 def _middles(length: int, count: int) -> list[int]:

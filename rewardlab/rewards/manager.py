@@ -70,6 +70,11 @@ class RewardTerm:
         """Return a mask of the steps that the model scores; `ended` marks the last steps of episodes."""
         return ended if self.scored == "last_step" else torch.ones_like(ended)
 
+    def predicts_success(self, estimate: Tensor) -> Tensor:
+        """Return whether each probability is above the threshold; false where the model gives no probabilities."""
+        threshold = math.inf if self.probability_map is None else self.probability_map.threshold
+        return estimate > threshold
+
     def reward(self, estimate: Tensor, ended: Tensor) -> Tensor:
         """Return the weighted reward of each step; 0 at steps that are not scored."""
         mapped = estimate if self.probability_map is None else self.probability_map(estimate)
@@ -281,10 +286,7 @@ class RewardManager:
 
     def predicts_success(self, frames: Any) -> Tensor:
         """Return for each frame whether one of the models that end episodes predicts success."""
-        predictions = []
-        for term in self.terms:
-            if term.ends_episode and term.probability_map is not None:
-                predictions.append(self.score(term.name, frames) > term.probability_map.threshold)
+        predictions = [t.predicts_success(self.score(t.name, frames)) for t in self.terms if t.ends_episode]
         return torch.stack(predictions).any(0)
 
     def state_dict(self, names: Collection[str] | None = None) -> dict[str, Any]:

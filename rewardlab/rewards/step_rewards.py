@@ -86,8 +86,8 @@ class StepRewards:
         estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in self.manager.terms}
         batch[ESTIMATE] = estimates
         for term in self.manager.terms:
-            if term.ends_episode and term.probability_map is not None:
-                batch["terminated"] |= estimates[term.name] > term.probability_map.threshold
+            if term.ends_episode:
+                batch["terminated"] |= term.predicts_success(estimates[term.name])
         terminated = batch["terminated"].numpy() | step.terminated
         ended = (terminated | step.truncated) & running
         self._running = {

@@ -101,9 +101,12 @@ class RewardTrainer:
             if term.learns and data[term.looks_at] is not None:
                 self.models[term.name].cotrain(data[term.looks_at], iteration)
                 self.manager.versions[term.name] += 1
-        losses = self._losses()
+        metrics = self._losses()
+        for term in self.manager.terms:  # as they are now: a classifier chooses its threshold again after training
+            if term.probability_map is not None:
+                metrics[f"reward_model/{term.name}_threshold"] = term.probability_map.threshold
         result = self.estimate_rollout(rollout)
-        return result._replace(metrics=losses | result.metrics)
+        return result._replace(metrics=metrics | result.metrics)
 
     def estimate_rollout(self, rollout: Batch) -> RolloutEstimates:
         """Estimate the rewards of a rollout with the models that look at transitions or episodes.

@@ -244,7 +244,7 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
         ("zoo/cartpole_ppo_rnd", ["reward.cotrain=false"], "'rnd' begins untrained"),
         ("zoo/cartpole_ppo_rnd", ["reward.reward_mode=terminal"], "models over transitions score every step"),
         ("zoo/cartpole_ppo_rnd", ["reward.model.hidden_dim=3"], "unknown key of reward model 'rnd' 'hidden_dim'"),
-        ("zoo/cartpole_ppo_rnd", ["+reward.model.options.seed=x"], "seed: found 'x', expected a valid integer"),
+        ("zoo/cartpole_ppo_rnd", ["+reward.model.options.seed=x"], "seed: found 'x', expected a whole number"),
         ("zoo/cartpole_ppo_rnd", ["+reward.model.options.hidden_size_list=[0]"], "hidden_size_list: found"),
         ("zoo/cartpole_ppo_rnd", ["reward.model=[{model_type: rnd},{model_type: icm}]"], "set combine_mode to add"),
         ("zoo/cartpole_ppo_red", ["reward.model.options.expert_data_path=3"], "found 3, expected a path"),

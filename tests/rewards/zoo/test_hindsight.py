@@ -169,7 +169,7 @@ def test_bad_settings_and_data_are_named() -> None:
         new("her", her_strategy="futur")
     with pytest.raises(ConfigError, match="her_replay_k: found 0"):
         new("her", her_replay_k=0)
-    with pytest.raises(ConfigError, match="goal_ends_episode: found 'no', expected a valid boolean"):
+    with pytest.raises(ConfigError, match="goal_ends_episode: found 'no', expected true or false"):
         new("her", goal_ends_episode="no")
     with pytest.raises(DataError, match="no 'achieved_goal' in the arrival"):
         new("her").estimate(make_rollout())
