@@ -2,33 +2,13 @@
 
 from typing import Any
 
-# reward_model.type -> reward.model.model_type
-TYPES = {"rnd-ngu": "ngu", "episodic": "ngu"}
-# Type -> {DI-engine's key: the argument here}. Keys of the same name need no row.
-KEYS: dict[str, dict[str, str]] = {"pwil": {"alpha": "reward_scale", "beta": "bandwidth"}}
-# Keys that the spaces of the environment replace, or that only DI-engine's logs need.
-SILENT = {
-    *("type", "exp_name", "env_id", "algo_for_model", "collect_count", "log_every_n_train"),
-    *("store_model_every_n_train", "obs_shape", "action_shape", "input_size", "s_size", "a_size"),
-    *("discrete_action", "continuous"),
-}
-_DATA = "demonstrations are made beforehand and given as expert_data or reward_model.expert_data_path"
-_SCALE = "novelty is divided by its running root mean square; the environment's reward is left alone"
-# Key -> why it is ignored.
-DROPPED: dict[str, str] = {
-    **dict.fromkeys(("expert_model_path", "expert_load_path", "offline_data_path", "data_path"), _DATA),
-    **dict.fromkeys(("checkpoint_min", "checkpoint_max", "checkpoint_step", "num_trajs"), _DATA),
-    **dict.fromkeys(("eps_list", "num_trajs_per_bin", "bc_iterations", "bc_path"), "see collect_noise_rollouts"),
-    **dict.fromkeys(("obs_norm_clamp_min", "obs_norm_clamp_max"), "observations are clipped at 5 deviations"),
-    **dict.fromkeys(("extrinsic_reward_norm", "extrinsic_reward_norm_max"), _SCALE),
-    **dict.fromkeys(("last_nonzero_reward_rescale", "last_nonzero_reward_weight"), _SCALE),
-    **dict.fromkeys(("episode_size", "sample_per_episode"), "her_replay_k says how many goals are tried"),
-    "load_path": "a trained reward model is given as reward.model.checkpoint_path",
-    "nstep": "targets look one step ahead",
-    "reward_model_path": "the reward model is saved in the checkpoints of the run",
-    "sample_size": "all transitions of the expert are used",
-    "target_new_data_count": "an iteration collects policy.collect.n_sample transitions",
-}
+from rewardlab.compat import read_tables
+
+_TABLES = read_tables("ding_configs.yaml")["reward_model"]  # says what each table means
+TYPES: dict[str, str] = _TABLES["types"]
+KEYS: dict[str, dict[str, str]] = _TABLES["keys"]
+SILENT = set(_TABLES["silent"].split())
+DROPPED = {key: row["why"] for row in _TABLES["dropped"] for key in row["keys"]}
 _LAYERS = {"guided_cost": 2, "red": 2}  # hidden layers that `hidden_size` stands for; 1 for all other types
 _RESCALE, _SNIPPETS = 0.01, 6_000  # DI-engine's defaults
 

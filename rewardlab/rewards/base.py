@@ -168,14 +168,8 @@ class BaseRewardModel(ABC):
         """Load the weights of a checkpoint with the same architecture; `load_reward_model` also builds the model."""
         self.load_state_dict(read_checkpoint(Path(path)).weights)
 
-    @classmethod
-    def from_settings(
-        cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
-    ) -> Self:
-        """Build the model from its settings and read the files that the settings name."""
-        model = cls(**settings)
-        model.tb_logger = tb_logger
-        return model.to(device)
+    def read_files(self) -> None:  # noqa: B027 - most settings name none
+        """Read the files that the settings name, such as pretrained weights: constructors read none."""
 
 
 def checked_scores(scores: Tensor) -> Tensor:

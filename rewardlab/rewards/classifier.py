@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from rewardlab.models.weights import check_weights, encoder_part, norm_of, read_
 from rewardlab.rewards.base import (
     BaseRewardModel,
     LooksAt,
-    ScalarLogger,
     checked_scores,
     register_reward_model,
     with_rewards,
@@ -412,14 +411,9 @@ class BinaryRewardClassifier(SuccessClassifier):
                 "constructors read no files. Call load_pretrained_encoder(), or use create_reward_model"
             )
 
-    @classmethod
-    def from_settings(
-        cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
-    ) -> Self:
-        model = super().from_settings(settings, device, tb_logger)
-        if model.pretrained_encoder_path is not None:
-            model.load_pretrained_encoder()
-        return model
+    def read_files(self) -> None:
+        if self.pretrained_encoder_path is not None:
+            self.load_pretrained_encoder()
 
     def settings(self) -> dict[str, Any]:
         own = ("num_spatial_blocks", "pretrained_encoder_path", "use_pretrain")

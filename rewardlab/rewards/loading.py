@@ -58,7 +58,10 @@ def create_reward_model(
     for key in settings:
         if key not in accepted:
             raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
-    return cls.from_settings(settings, device, tb_logger)
+    model = cls(**settings).to(device)
+    model.tb_logger = tb_logger
+    model.read_files()
+    return model
 
 
 def load_reward_model(

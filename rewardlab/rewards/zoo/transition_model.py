@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.encoders import seeded_weights
-from rewardlab.rewards.base import BaseRewardModel, ScalarLogger, with_rewards
+from rewardlab.rewards.base import BaseRewardModel, with_rewards
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.zoo.experts import errors_named, expert_transitions, source_name
 from rewardlab.rewards.zoo.settings import check_settings
@@ -295,14 +295,9 @@ class ExpertRewardModel(TransitionRewardModel):
         if not self._is_ready():
             raise DataError(f"reward model '{self.model_type}' has not been fitted: call load_expert_data, then train")
 
-    @classmethod
-    def from_settings(
-        cls, settings: Mapping[str, Any], device: str | torch.device, tb_logger: ScalarLogger | None
-    ) -> Self:
-        model = super().from_settings(settings, device, tb_logger)
-        if model.expert_data_path is not None:
-            model.load_expert_data(model.expert_data_path)
-        return model
+    def read_files(self) -> None:
+        if self.expert_data_path is not None:
+            self.load_expert_data(self.expert_data_path)
 
 
 class FittedOnceRewardModel(ExpertRewardModel):
