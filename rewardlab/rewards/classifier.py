@@ -364,8 +364,8 @@ class BinaryRewardClassifier(SuccessClassifier):
             )
         if freeze_encoder and pretrained_encoder_path is None:
             warnings.warn(
-                "freeze_encoder without pretrained_encoder_path keeps the encoder at its random initialisation: set "
-                "one of them",
+                "freeze_encoder without pretrained_encoder_path keeps the encoder at random weights: set "
+                "pretrained_encoder_path too, or remove freeze_encoder",
                 stacklevel=2,
             )
         if freeze_encoder is None:

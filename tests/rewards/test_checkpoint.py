@@ -83,7 +83,7 @@ def test_undescribed_weights_that_need_more(tmp_path: Path) -> None:
     save_file(two.network.state_dict(), tmp_path / "two.safetensors")
     with pytest.raises(ConfigError, match="are for 2 cameras"):
         load_reward_model(tmp_path / "two.safetensors")
-    with pytest.warns(UserWarning, match="does not describe"):
+    with pytest.warns(UserWarning, match="has no config; assumed"):
         loaded = load_reward_model(tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b")})
     assert loaded.image_size == (3, 64, 64)
     with pytest.raises(ConfigError, match=r"image_size: the config says \[3, 128, 128\].*\[3, 64, 64\]"):
