@@ -38,8 +38,8 @@ class StoredFrames(Dataset[FrameBatch]):
         for episode, frame in zip(episodes, frames, strict=True):
             if frame.shape != frames[0].shape:
                 raise DataError(
-                    f"images of '{camera}' are {frames[0].shape} in {episodes[0].path} and {frame.shape} in "
-                    f"{episode.path}; expected the same size in all episodes"
+                    f"{camera} is {frames[0].shape} in {episodes[0].path} and {frame.shape} in {episode.path}; "
+                    "expected the same size in all episodes"
                 )
         return torch.from_numpy(np.stack(frames))
 

@@ -363,8 +363,8 @@ class BinaryRewardClassifier(SuccessClassifier):
             )
         if freeze_encoder and pretrained_encoder_path is None:
             warnings.warn(
-                "freeze_encoder without pretrained_encoder_path keeps the encoder at its random initialisation: "
-                "give that path, or set freeze_encoder to false",
+                "freeze_encoder without pretrained_encoder_path keeps the encoder at random weights: set "
+                "pretrained_encoder_path too, or remove freeze_encoder",
                 stacklevel=2,
             )
         if freeze_encoder is None:

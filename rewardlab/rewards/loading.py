@@ -196,7 +196,7 @@ def _infer_use_pretrain(architecture: dict[str, Any], given: Mapping[str, Any], 
     if described != actual or given.get("use_pretrain", actual) != actual:
         warnings.warn(
             f"use_pretrain is {str(not actual).lower()} in the config, but {stored.source} was trained with "
-            f"{str(actual).lower()}, as the shape {list(stored.weights[KERNEL].shape)} of its pooling kernel shows: "
+            f"{str(actual).lower()}, as the kernel {list(stored.weights[KERNEL].shape)} of its pooling shows: "
             f"using {str(actual).lower()}",
             stacklevel=2,
         )

@@ -81,7 +81,7 @@ def test_undescribed_weights_that_need_more(tmp_path: Path) -> None:
     save_file(two.network.state_dict(), tmp_path / "two.safetensors")
     with pytest.raises(ConfigError, match="are for 2 cameras"):
         load_reward_model(tmp_path / "two.safetensors")
-    with pytest.warns(UserWarning, match="has no config"):
+    with pytest.warns(UserWarning, match="has no config; assumed"):
         loaded = load_reward_model(tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b")})
     assert loaded.image_size == (3, 64, 64)
     with pytest.raises(ConfigError, match=r"image_size: the config says \[3, 128, 128\].*\[3, 64, 64\]"):
@@ -130,7 +130,7 @@ def test_use_pretrain_is_inferred_from_the_kernel(trained_with: bool, tmp_path: 
     for path in (model.save(tmp_path / "m"), tmp_path / "m.pt"):
         with warnings.catch_warnings(record=True, action="always") as caught:
             loaded = load_reward_model(path, overrides=given)
-        said = f"trained with {str(trained_with).lower()}, as the shape"
+        said = f"trained with {str(trained_with).lower()}, as the kernel"
         assert any(said in str(warning.message) for warning in caught)
         assert isinstance(loaded, BinaryRewardClassifier)
         assert loaded.use_pretrain is trained_with

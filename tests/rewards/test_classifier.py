@@ -208,7 +208,7 @@ class TestPretrainedEncoder:
 
     def test_frozen_if_and_only_if_pretrained_by_default(self) -> None:
         assert not small_binary().network.frozen
-        with pytest.warns(UserWarning, match="at its random initialisation: give that path"):
+        with pytest.warns(UserWarning, match="keeps the encoder at random weights: set"):
             assert small_binary(freeze_encoder=True).network.frozen
         assert not small_binary(pretrained_encoder_path="x.pt", freeze_encoder=False).network.frozen
         with pytest.raises(ConfigError, match="use_pretrain: found false, but pretrained_encoder_path"):
