@@ -25,8 +25,10 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark_cotraining"))
     arguments = parser.parse_args()
-    print("| seed | co-training | minutes | success after the warm-up | at the end | FPR, last 10 iterations |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print(
+        "| seed | co-training | minutes | success after the warm-up | at the end | precision, last 10 iterations | FPR |"
+    )
+    print("|---|---|---|---|---|---|---|", flush=True)
     for seed in arguments.seeds:
         demo = Demo(arguments.out / f"seed_{seed}", seed, SCALE, Console(quiet=True))
         warm = demo.warm_up()
@@ -38,10 +40,12 @@ def main() -> None:
             last = demo.go_on(warm, "tabletop_ppo_mlp_resnet_reward", name, reward, cotrain)
             minutes = (time.perf_counter() - start) / 60
             rows = read_history(demo.out / name / HISTORY)
-            fpr = statistics.mean(row["audit/fpr"] for row in rows[-10:] if "audit/fpr" in row)
-            print(
-                f"| {seed} | {name} | {minutes:.1f} | {before:.1%} | {demo.judge(last):.1%} | {fpr:.1%} |", flush=True
-            )
+            audit = {
+                key: statistics.mean(row[f"audit/{key}"] for row in rows[-10:] if f"audit/{key}" in row)
+                for key in ("precision", "fpr")
+            }
+            shares = [before, demo.judge(last), audit["precision"], audit["fpr"]]
+            print(f"| {seed} | {name} | {minutes:.1f} | {' | '.join(f'{s:.1%}' for s in shares)} |", flush=True)
 
 
 if __name__ == "__main__":
