@@ -25,9 +25,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark_cotraining"))
     arguments = parser.parse_args()
-    print(
-        "| seed | co-training | minutes | success after the warm-up | at the end | precision, last 10 iterations | FPR |"
-    )
+    print("| seed | co-training | minutes | success before | at the end | precision, last 10 iterations | FPR |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for seed in arguments.seeds:
         demo = Demo(arguments.out / f"seed_{seed}", seed, SCALE, Console(quiet=True))
