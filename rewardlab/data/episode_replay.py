@@ -1,5 +1,6 @@
 """A replay buffer of whole episodes, from which a row can be sampled together with a later row of its episode."""
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -73,6 +74,11 @@ class EpisodeReplay(ReplayBuffer):
         if unfinished is not None and FRAME in unfinished.keys():  # noqa: SIM118
             self.frames.free(unfinished[FRAME])
         self._episodes.forget()
+
+    def relabel(self, function: Callable[[Batch], Batch], chunk: int = 4096) -> None:
+        super().relabel(function, chunk)
+        if self._episodes.unfinished is not None and len(self._episodes.unfinished):
+            self._episodes.unfinished.update(function(self._episodes.unfinished))
 
     def add_rollout(self, rollout: Batch) -> None:
         """Add the rollout [T, N] after the last one; unfinished episodes are stored apart until they end."""

@@ -131,6 +131,17 @@ def test_an_episode_longer_than_the_ring_keeps_its_end() -> None:
         replay.add(rows[:4])
 
 
+def test_rows_of_unfinished_episodes_are_relabelled_too() -> None:
+    walkers, replay = Walkers(3), EpisodeReplay(100)
+    replay.add_rollout(walkers.rollout(15))
+    replay.relabel(lambda rows: TensorDict({"reward": torch.ones(len(rows))}, batch_size=rows.batch_size))
+    held_back = replay._episodes.unfinished
+    assert held_back is not None
+    assert len(held_back) > 0
+    assert (held_back["reward"] == 1).all()
+    assert (replay.sample(50, dice())["reward"] == 1).all()
+
+
 def test_what_environments_had_begun_is_forgotten_where_they_start_afresh() -> None:
     walkers, replay = Walkers(3), EpisodeReplay(1000)
     before = walkers.rollout(15)
