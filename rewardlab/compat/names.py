@@ -4,27 +4,12 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rewardlab.compat import show_notes
+from rewardlab.compat import read_tables, show_notes
 from rewardlab.errors import ConfigError
 
-# Older name of a config -> today's, or None while the part that it needs does not exist.
-CONFIG_NAMES: dict[str, str | None] = {
-    "maniskill_ppo_mlp": None,
-    "maniskill_ppo_cnn": None,
-    "maniskill_ppo_mlp_collect": None,
-    "maniskill_collect_reward_data": None,
-    "maniskill_train_reward_model": "reward_training",
-    "maniskill_train_resnet_reward": "reward_training",
-    "maniskill_ppo_mlp_resnet_reward": None,
-    "realworld_collect_data": None,
-    "realworld_peginsertion_rlpd_cnn_async": None,
-}
-
-# Older name of a class -> today's, in the same module.
-CLASS_NAMES: dict[str, str] = {
-    "ImageRewardWorker": "RewardWorker",
-    "EmbodiedRewardWorker": "RewardWorker",
-}
+_TABLES = read_tables("config_keys.yaml")  # says what each table means
+CONFIG_NAMES: dict[str, str | None] = _TABLES["config_names"]
+CLASS_NAMES: dict[str, str] = _TABLES["class_names"]
 
 
 def todays_config_name(name: str, available: Collection[str]) -> str:

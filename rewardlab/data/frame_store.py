@@ -49,12 +49,18 @@ class FrameStore:
         return len(next(iter(self._images.values()), ()))
 
     def _reserve(self, count: int, like: Images) -> None:
+        before = self._capacity
+        for camera, frames in like.items():
+            stored = self._images.setdefault(camera, frames[:0])
+            if stored.shape[1:] != frames.shape[1:]:
+                raise DataError(
+                    f"frames of '{camera}' are {list(frames.shape[1:])}, those stored before {list(stored.shape[1:])}: "
+                    "demonstrations must have the env.train.image_size of the run"
+                )
         missing = count - len(self._free)
         if missing <= 0:
             return
-        before = self._capacity
         more = max(missing, before)  # at least double the capacity
-        for camera, frames in like.items():
-            room = frames.new_empty((more, *frames.shape[1:]))
-            self._images[camera] = torch.cat([self._images[camera], room]) if before else room
+        for camera, images in self._images.items():
+            self._images[camera] = torch.cat([images, images.new_empty((more, *images.shape[1:]))])
         self._free = torch.cat([self._free, torch.arange(before, before + more)])

@@ -25,10 +25,12 @@ class UsedEpisodes:
 
     @classmethod
     def record(cls, train: FrameTable, validation: FrameTable, data: DataConfig, seed: int) -> "UsedEpisodes":
-        """Return the record of the episodes of two frame tables."""
-        return cls(
-            _identities(train), _identities(validation), data.num_samples_per_episode, data.fail_success_ratio, seed
-        )
+        """Return the record of two frame tables that `split_frames` made."""
+        held_out = set(validation.episode.tolist())
+        sides: tuple[Identities, Identities] = ({}, {})  # all episodes of a side, also those that no frame was drawn of
+        for number, episode in enumerate(train.episodes):
+            sides[number in held_out][str(episode.path)] = episode.identity
+        return cls(*sides, data.num_samples_per_episode, data.fail_success_ratio, seed)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -40,19 +42,19 @@ class UsedEpisodes:
     def find(self, directories: Sequence[str] = ()) -> tuple[FrameTable, FrameTable]:
         """Return the training frames and the held-out frames; a DataError names episodes that are missing or changed.
 
-        Episodes are looked for at their recorded paths, or in `directories` if any are given.
+        Episodes are looked for in `directories`, if any are given, and at their recorded paths.
         """
         moved = {StoredEpisode(path).identity: path for folder in directories for path in episode_paths(Path(folder))}
-        train, validation = (_find(part, moved if directories else None) for part in (self.train, self.validation))
+        train, validation = (_find(part, moved) for part in (self.train, self.validation))
         sampled = sample_per_episode(tabulate(train), self.num_samples_per_episode, self.seed)
         return limit_failures(sampled, self.fail_success_ratio, self.seed), tabulate(validation)
 
 
-def _find(recorded: Identities, moved: Mapping[str, Path] | None) -> list[StoredEpisode]:
+def _find(recorded: Identities, moved: Mapping[str, Path]) -> list[StoredEpisode]:
     found, lost = [], []
     for name, identity in recorded.items():
-        path = Path(name) if moved is None else moved.get(identity)
-        if path is not None and path.is_file() and StoredEpisode(path).identity == identity:
+        path = moved.get(identity, Path(name))
+        if path.is_file() and StoredEpisode(path).identity == identity:
             found.append(StoredEpisode(path))
         else:
             lost.append(name)
@@ -69,8 +71,3 @@ def split_frames(episodes: Sequence[StoredEpisode], data: DataConfig, seed: int)
     train, validation = split_by_episode(tabulate(episodes), data.val_fraction, seed)
     train = sample_per_episode(train, data.num_samples_per_episode, seed)
     return limit_failures(train, data.fail_success_ratio, seed), validation
-
-
-def _identities(table: FrameTable) -> Identities:
-    used = sorted(set(table.episode.tolist()))
-    return {str(table.episodes[number].path): table.episodes[number].identity for number in used}

@@ -1,6 +1,6 @@
 """Ends episodes where a success classifier sees success, as on a robot, where nobody else does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,20 +42,23 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
                 seen["images"] = drawn | seen.get("images", {})
                 for place, row in enumerate(rows):
                     final_obs[row] = _row(seen, place)
-        infos = {**infos, "final_obs": final_obs, "final_info": _final_info(infos, done), "_final_obs": done | ends}
+        now = {key: value for key, value in infos.items() if not key.lstrip("_").startswith("final_")}
+        final_info = _merge(now, infos.get("final_info"), done)
+        infos = {**infos, "final_obs": final_obs, "final_info": final_info, "_final_obs": done | ends}
         if ends.any():
             obs, _ = self.env.reset(options={"reset_mask": ends})
         return obs, reward, to_numpy(terminated) | ends, truncated, infos
 
 
-def _final_info(infos: dict[str, Any], done: Bools) -> dict[str, Any]:
-    """What is true of the last frames: what the environment said of those it ended, else what it says now."""
-    said = infos.get("final_info") or {}
-    facts = {key: to_numpy(value).copy() for key, value in infos.items() if not key.lstrip("_").startswith("final_")}
-    for key, value in said.items():
-        if key in facts:
-            facts[key][done] = to_numpy(value)[done]
-    return facts
+def _merge(now: Any, last: Any, done: Bools) -> Any:
+    """Return what is true of last frames: what the environment said of those it ended, else what it says now."""
+    if now is None or last is None:
+        return now if last is None else last
+    if isinstance(now, Mapping):
+        return {key: _merge(now.get(key), last.get(key), done) for key in {**now, **last}}
+    merged = to_numpy(now).copy()
+    merged[done] = to_numpy(last)[done]
+    return merged
 
 
 def _row(tree: Any, place: int) -> Any:

@@ -133,12 +133,24 @@ class PolicyRewards:
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "settings": self.resume_settings(),
             "terminal_only": self.terminal_only,
             "audits": {name: audit.state_dict() for name, audit in self.audits.items()},
             "models": None if self.trainer is None else self.trainer.submit("training_state", retry=True).result(),
         }
 
+    def resume_settings(self) -> dict[str, str]:
+        """Return what a resumed run must agree on: when each term scores stored transitions again, and if it learns."""
+        terms = [self.facts[name].term for name in self.names]
+        return {term.name: f"rescored {term.rescored}" + (", trained" if term.learns else "") for term in terms}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        here = self.resume_settings()
+        if state["settings"] != here:
+            raise ConfigError(
+                f"reward.cotrain, reward.relabel, reward.model: the run was saved with {state['settings']}, now it is "
+                f"{here}. Set them as they were, or begin a new run with another runner.logger.experiment_name"
+            )
         self.terminal_only = state["terminal_only"]
         for name, audit in self.audits.items():
             if name in state["audits"]:

@@ -43,10 +43,12 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     refuse_robot_keys(cfg)
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    if (out / HISTORY).exists() and cfg.runner.resume_dir is None:
+    checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+    resumed_run = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
+    if (out / HISTORY).exists() and resumed_run != checkpoints.resolve():
         raise DataError(
-            f"{out} already contains a run. Choose another runner.logger.log_path, or continue that run with "
-            f"runner.resume_dir={out}/checkpoints/global_step_<number>"
+            f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
+            f"that run with runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
     # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
@@ -276,13 +278,19 @@ def _progress_line(metrics: Mapping[str, float], alarmed: bool) -> str:
 def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:
     rewards = training.rewards
     audited = [rewards.facts[name].metrics for name in rewards.audits]
+    history = read_history(out / HISTORY) if (out / HISTORY).exists() else []
+    facts, disputed = {}, out / "audit"
+    if len(audited) > 1:  # the page shows the audit of one of them
+        first = next(iter(rewards.audits))
+        history = [{key.replace(f"audit/{first}/", "audit/"): row[key] for key in row} for row in history]
+        facts, disputed = {"audit shown": f"of '{first}', one of {', '.join(rewards.audits)}"}, disputed / first
     return write_policy_report(
         out / "report.html",
         title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
-        history=read_history(out / HISTORY) if (out / HISTORY).exists() else [],
+        history=history,
         alarms=rewards.alarms,
         max_fpr=cfg.reward.audit.max_fpr if audited else None,
-        disputed=out / "audit" if audited else None,
+        disputed=disputed if audited else None,
         figures=TrustFigures.from_json(audited[0]) if audited and audited[0] else None,
         facts={
             "algorithm": cfg.algorithm.name,
@@ -290,6 +298,7 @@ def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) ->
             "reward": _describe_reward(cfg),
             "seed": str(cfg.seed),
             "environment steps": f"{training.progress.env_steps:,}",
+            **facts,
             **({"ended early": training.progress.stopped} if training.progress.stopped else {}),
         },
     )

@@ -100,6 +100,7 @@ class Audit:
         Disputed frames are written below `directory`.
         """
         self.config = config.audit
+        self._place = "" if directory is None else f"{directory}/"
         self.threshold = threshold
         self.reference = reference
         self.alarms: list[Alarm] = []  # all of this run
@@ -215,10 +216,11 @@ class Audit:
         positives = int(false.sum()) + sum(truth.true_positives for truth in known)
         if rate - RATE_ERRORS * error <= limit or false.sum() <= limit * positives:
             return None
+        seen = len(self._history[-window:])
         return rate, (
-            f"{_percent(rate)} of the policy's failure frames were called success in the last {window} iterations "
+            f"{_percent(rate)} of the policy's failure frames were called success in the last {seen} iterations "
             f"(limit {_percent(limit)}), and {_percent(false.sum() / positives)} of all frames called success are "
-            f"failures. See {FALSE_POSITIVE}/ for the frames."
+            f"failures. See {self._place}{FALSE_POSITIVE}/ for the frames."
         )
 
     def _check_hacking(self) -> tuple[float, str] | None:
@@ -254,7 +256,7 @@ class Audit:
         return distance, (
             f"The scores of the last {window} iterations are unlike those of any mixture of held-out successes and "
             f"failures (distance {distance:.2f}, limit {limit:.2f}): the policy visits frames that the classifier was "
-            f"not trained on, and success is unknown here. See {CLAIMED}/ for frames to review."
+            f"not trained on, and success is unknown here. See {self._place}{CLAIMED}/ for frames to review."
         )
 
 

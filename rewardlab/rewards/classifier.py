@@ -84,6 +84,7 @@ class SuccessClassifier(BaseRewardModel):
         self.notes: list[str] = []
         self.used_episodes: UsedEpisodes | None = None  # for training and validation; None: not recorded
         self.updates = 0
+        self.seed = seed
         self._frames = LabelledFrames(seed)
         self._held_out: FrameTable | None = None
         self._optimizer: torch.optim.Optimizer | None = None
@@ -221,21 +222,24 @@ class SuccessClassifier(BaseRewardModel):
         dtype = compute_dtype(self.precision, self.device)
         self.network.train()
         try:
-            for _ in range(self.update_per_collect):
-                images, labels = self._frames.balanced_batch(self.batch_size)
-                with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-                    loss = self.network.learn(images, labels)
-                if not torch.isfinite(loss):
-                    raise DataError(
-                        f"the loss is {loss.item()} at update {self.updates}: training stopped before this update; "
-                        "lower the learning_rate of the reward model"
-                    )
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                if self.tb_logger is not None:
-                    self.tb_logger.add_scalar("reward_model/loss", loss.item(), self.updates)
-                self.updates += 1
+            # Dropout draws from torch's global generator: seeded here, so that a resumed run draws the same.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed + self.updates)
+                for _ in range(self.update_per_collect):
+                    images, labels = self._frames.balanced_batch(self.batch_size)
+                    with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+                        loss = self.network.learn(images, labels)
+                    if not torch.isfinite(loss):
+                        raise DataError(
+                            f"the loss is {loss.item()} at update {self.updates}: training stopped before this update; "
+                            "lower the learning_rate of the reward model"
+                        )
+                    optimizer.zero_grad(set_to_none=True)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                    if self.tb_logger is not None:
+                        self.tb_logger.add_scalar("reward_model/loss", loss.item(), self.updates)
+                    self.updates += 1
         finally:
             self.network.eval()
         if self._held_out is not None:

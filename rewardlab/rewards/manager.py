@@ -212,7 +212,7 @@ class RewardManager:
         classifiers = [name for name, model in models.items() if model.gives_probability]
         for name in classifiers:
             directory = debug_directory(model_configs[name].debug_save_dir)
-            if directory is not None:
+            if directory is not None and task is None:  # not by the learner, which scores frames again
                 manager.debug_images[name] = DebugImageWriter(directory / name if len(classifiers) > 1 else directory)
         return manager
 

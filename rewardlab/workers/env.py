@@ -83,7 +83,8 @@ class EnvWorker:
         self.success_detector = success_detector
         if success_detector is not None:
             success_detector.init_worker()
-            cameras = dict.fromkeys([*(frames.cameras if frames else ()), *config.cameras])
+            collected = () if collection is None else collection.cameras or ()
+            cameras = dict.fromkeys([*(frames.cameras if frames else ()), *config.cameras, *collected])
             self.env = EndOnSuccess(self.env, self._predict_success, list(cameras), config.frame_size)
         if collection is not None:
             self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")

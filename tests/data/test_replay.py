@@ -138,6 +138,21 @@ def test_frames_leave_the_store_with_their_rows() -> None:
     assert len(restored.frames) == len(buffer.frames)
 
 
+def test_no_frame_at_all_is_stored_and_restored_too() -> None:
+    """In terminal mode no episode may have ended yet."""
+    buffer = ReplayBuffer(10)
+    rows = transitions(0, 3)
+    nothing = torch.zeros(3, dtype=torch.bool)
+    buffer.add(rows.set("frame", buffer.frames.add({"hand": torch.zeros(0, 2, 2, 3)}, nothing)))
+    restored = ReplayBuffer(10)
+    restored.load_state_dict(buffer.state_dict())
+    for each in (buffer, restored):
+        assert (each.sample(5, dice())["frame"] == -1).all()
+        assert len(each.frames) == 0
+    with pytest.raises(DataError, match=r"'hand' are \[4, 4, 3\], those stored before \[2, 2, 3\]"):
+        buffer.frames.add({"hand": torch.zeros(1, 4, 4, 3)}, torch.tensor([True]))
+
+
 def test_a_frame_for_each_row_that_says_so() -> None:
     with pytest.raises(DataError, match=r"found \{'hand': 3\} frames for 2 transitions"):
         FrameStore().add({"hand": torch.zeros(3, 2, 2, 3)}, torch.tensor([True, False, True]))

@@ -14,7 +14,12 @@ from rewardlab.cli import main
 from rewardlab.config import load_config
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines import train_reward
-from rewardlab.rewards import BinaryRewardClassifier, SuccessClassifier, load_success_classifier
+from rewardlab.rewards import (
+    BinaryRewardClassifier,
+    ResNetRewardModel,
+    SuccessClassifier,
+    load_success_classifier,
+)
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -42,6 +47,19 @@ def cotrained_run(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def cotrained(model: Path, *more: str) -> list[str]:
     return learned(model, "reward.cotrain=true", "reward.reward_type=continuous", *more)
+
+
+def test_dropout_draws_the_same_in_a_resumed_training() -> None:
+    frames = torch.randint(0, 255, (16, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = ResNetRewardModel("resnet10", 8, 0.5, (3, 32, 32), width=4, update_per_collect=3)
+        torch.manual_seed(len(models))  # whatever else draws from the global generator
+        model.collect_data({"images": frames, "success": torch.arange(16) % 2 == 0})
+        model.train()
+        models.append(model)
+    assert same(models[0].state_dict(), models[1].state_dict())
 
 
 def last_model(out: Path) -> SuccessClassifier:
@@ -90,6 +108,16 @@ def test_the_frames_it_learned_from_are_those_of_its_own_training(recorded: Path
     assert not set(model.used_episodes.train) & set(model.used_episodes.validation)
     histogram = model.metrics["score_histogram"]
     assert sum(histogram["success"]) + sum(histogram["failure"]) == len(held_out)
+
+
+def test_a_resumed_run_must_train_what_it_trained(recorded: Path, tmp_path: Path) -> None:
+    half = train(tmp_path / "run", *cotrained(recorded), "runner.max_epochs=2")
+    resume = ["runner.max_epochs=4", f"runner.resume_dir={half}"]
+    with pytest.raises(ConfigError, match=r"reward\.cotrain.*saved with .*trained.*Set them as they were"):
+        train(tmp_path / "run", *cotrained(recorded, "reward.cotrain=false"), *resume)
+    train(tmp_path / "other", *cotrained(recorded), "runner.max_epochs=3", f"runner.resume_dir={half}")
+    with pytest.raises(DataError, match="already contains a run"):  # a stage is not written over another one
+        train(tmp_path / "other", *cotrained(recorded), "runner.max_epochs=4", f"runner.resume_dir={half}")
 
 
 class TestMissingData:

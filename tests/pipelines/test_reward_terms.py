@@ -184,6 +184,15 @@ def test_demonstrations_are_drawn_with_goals_that_were_reached(tmp_path: Path) -
     assert reached[32:].any()  # from the demonstrations
 
 
+def test_terminal_with_relabelling_before_any_episode_has_ended(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["reward.reward_mode=terminal", "reward.relabel=sample", "env.train.max_episode_steps=7"]
+    with kept_actors(monkeypatch) as actors:
+        train(tmp_path / "run", *learned(model, *settings), *SAC, "runner.max_epochs=3")
+    assert len(actors[0].frames) == 8  # the seventh step, of the second rollout, is the last of an episode
+
+
 @pytest.mark.parametrize("classifiers", [2])
 def test_each_of_several_classifiers_has_its_own_audit(model: Path, tmp_path: Path, classifiers: int) -> None:
     names = ("strict", "lax")[:classifiers]
@@ -193,6 +202,9 @@ def test_each_of_several_classifiers_has_its_own_audit(model: Path, tmp_path: Pa
     row = history(tmp_path / "run")[0]
     assert row["audit/strict/claimed"] == row["audit/lax/claimed"]
     assert row["rollout/rewards"] == pytest.approx(row["rollout/model_rewards"])
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "No learned reward was audited" not in page
+    assert "one of strict, lax" in page
 
 
 def test_a_camera_that_the_environment_does_not_have(tmp_path: Path) -> None:
