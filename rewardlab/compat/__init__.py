@@ -31,8 +31,7 @@ class Translation(NamedTuple):
 
 def read_tables(name: str) -> dict[str, Any]:
     """Read the tables in a YAML file of this folder."""
-    tables: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(name).read_text())
-    return tables
+    return dict(yaml.safe_load(Path(__file__).with_name(name).read_text()))
 
 
 def show_notes(notes: Iterable[str], *, stacklevel: int = 4) -> None:

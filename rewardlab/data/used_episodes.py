@@ -1,9 +1,8 @@
 """Records the episodes that a model was trained and validated on, and finds them again to continue training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rewardlab.config.schema import DataConfig
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
@@ -31,13 +30,6 @@ class UsedEpisodes:
         for number, episode in enumerate(train.episodes):
             sides[number in held_out][str(episode.path)] = episode.identity
         return cls(*sides, data.num_samples_per_episode, data.fail_success_ratio, seed)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "UsedEpisodes":
-        return cls(**values)
 
     def find(self, directories: Sequence[str] = ()) -> tuple[FrameTable, FrameTable]:
         """Return the training frames and the held-out frames; a DataError names episodes that are missing or changed.

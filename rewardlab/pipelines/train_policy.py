@@ -43,9 +43,8 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     refuse_robot_keys(cfg)
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
-    resumed_run = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if (out / HISTORY).exists() and resumed_run != checkpoints.resolve():
+    resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
+    if (out / HISTORY).exists() and resumed_from != _checkpoint_directory(cfg, out).resolve():
         raise DataError(
             f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
             f"that run with runner.resume_dir={out}/checkpoints/global_step_<number>"
@@ -73,6 +72,10 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     return training.checkpoint
 
 
+def _checkpoint_directory(cfg: ExperimentConfig, out: Path) -> Path:
+    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+
+
 class PolicyTraining:
     """The training loop of a policy: each iteration collects a rollout, computes rewards, updates and evaluates."""
 
@@ -83,7 +86,7 @@ class PolicyTraining:
         self.rewards = workers.rewards
         self.actor = workers.actor
         self.progress = Progress()
-        self.checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+        self.checkpoints = _checkpoint_directory(cfg, out)
         self._reset_next = True  # reset all environments before the next rollout
         self._best: float | None = None  # best evaluation so far, at which reward_models/best was saved
 

@@ -1,7 +1,6 @@
 """Reward models, their checkpoints, and the manager that turns their estimates into rewards."""
 
-from rewardlab.figures.score_histogram import ScoreHistogram
-from rewardlab.rewards.audit import Alarm, Audit, AuditResult
+from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.base import BaseRewardModel, register_reward_model, with_rewards
 from rewardlab.rewards.classifier import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter
@@ -17,7 +16,6 @@ from rewardlab.rewards.zoo.preference import DREXRewardModel, TREXRewardModel, c
 __all__ = [
     "Alarm",
     "Audit",
-    "AuditResult",
     "BaseRewardModel",
     "BinaryRewardClassifier",
     "DREXRewardModel",
@@ -33,7 +31,6 @@ __all__ = [
     "RNDRewardModel",
     "ResNetRewardModel",
     "RewardManager",
-    "ScoreHistogram",
     "SuccessClassifier",
     "TREXRewardModel",
     "collect_noise_rollouts",

@@ -73,18 +73,14 @@ class SuccessClassifier(BaseRewardModel):
             raise ConfigError(f"precision: found {precision!r}, expected fp32 or bf16")
         self.network = network.eval()
         self.precision = precision
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.update_per_collect = update_per_collect
-        self.clear_buffer_per_iters = clear_buffer_per_iters
-        self.threshold = 0.5
-        self.temperature = 1.0
+        self.learning_rate, self.batch_size, self.seed = learning_rate, batch_size, seed
+        self.update_per_collect, self.clear_buffer_per_iters = update_per_collect, clear_buffer_per_iters
+        self.threshold, self.temperature = 0.5, 1.0
         self.class_prior: float | None = None  # fraction of successes in the training data
         self.metrics: dict[str, Any] = {}
         self.notes: list[str] = []
         self.used_episodes: UsedEpisodes | None = None  # for training and validation; None: not recorded
         self.updates = 0
-        self.seed = seed
         self._frames = LabelledFrames(seed)
         self._held_out: FrameTable | None = None
         self._optimizer: torch.optim.Optimizer | None = None
@@ -258,7 +254,7 @@ class SuccessClassifier(BaseRewardModel):
             "class_prior": self.class_prior,
             "metrics": self.metrics,
             "notes": self.notes,
-            "used_episodes": None if self.used_episodes is None else self.used_episodes.to_json(),
+            "used_episodes": None if self.used_episodes is None else vars(self.used_episodes),
         }
 
     def state_dict(self) -> dict[str, Tensor]:

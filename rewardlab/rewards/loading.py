@@ -225,7 +225,7 @@ def _load_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: Sto
         model.metrics = dict(config.get("metrics") or {})
         model.notes = [str(note) for note in config.get("notes") or []]
         used = config.get("used_episodes")
-        model.used_episodes = None if used is None else UsedEpisodes.from_json(used)
+        model.used_episodes = None if used is None else UsedEpisodes(**used)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{stored.source}: threshold, temperature, class_prior, metrics or used_episodes is broken ({error})"

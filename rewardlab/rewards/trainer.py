@@ -147,9 +147,6 @@ class RewardTrainer:
         }
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
-        if state.keys() != self.models.keys():
-            stored, configured = (", ".join(names) for names in (state, self.models))
-            raise ConfigError(f"reward.model: the checkpoint was made with {stored}, this run has {configured}")
         for name, model in self.models.items():
             self.manager.versions[name] = state[name]["version"]
             model.load_training_state(state[name]["model"])
