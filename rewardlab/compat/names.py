@@ -7,9 +7,8 @@ from typing import Any
 from rewardlab.compat import read_tables, show_notes
 from rewardlab.errors import ConfigError
 
-_TABLES = read_tables("config_keys.yaml")  # says what each table means
-CONFIG_NAMES: dict[str, str | None] = _TABLES["config_names"]
-CLASS_NAMES: dict[str, str] = _TABLES["class_names"]
+CONFIG_NAMES: dict[str, str | None] = read_tables("config_keys.yaml")["config_names"]
+CLASS_NAMES: dict[str, str] = read_tables("config_keys.yaml")["class_names"]
 
 
 def todays_config_name(name: str, available: Collection[str]) -> str:

@@ -52,6 +52,9 @@ class ScoredFile:
     strip: tuple[tuple[int, Frame], ...] = ()  # some frames to look at, with their times
 
 
+Result = ScoredFile | Problem
+
+
 def find_inputs(
     paths: Sequence[str | Path], cameras: Sequence[str], by_camera: Mapping[str, str | Path] | None = None
 ) -> Inputs:
@@ -159,9 +162,7 @@ def _read(snapshot: Snapshot) -> _Pictures:
         return _Pictures(path, {}, str(error))
 
 
-def _score_snapshots(
-    model: SuccessClassifier, snapshots: list[Snapshot], term: RewardTerm
-) -> Iterator[ScoredFile | Problem]:
+def _score_snapshots(model: SuccessClassifier, snapshots: list[Snapshot], term: RewardTerm) -> Iterator[Result]:
     """Score pictures, those of one size in a row together."""
     for shapes, group in groupby(map(_read, snapshots), key=_Pictures.shapes):
         while batch := list(islice(group, _frames_at_once(sum(map(math.prod, shapes))))):
