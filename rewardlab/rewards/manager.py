@@ -72,8 +72,7 @@ class RewardTerm:
 
     def predicts_success(self, estimate: Tensor) -> Tensor:
         """Return whether each probability is above the threshold; false where the model gives no probabilities."""
-        threshold = math.inf if self.probability_map is None else self.probability_map.threshold
-        return estimate > threshold
+        return estimate > (math.inf if self.probability_map is None else self.probability_map.threshold)
 
     def reward(self, estimate: Tensor, ended: Tensor) -> Tensor:
         """Return the weighted reward of each step; 0 at steps that are not scored."""
