@@ -7,12 +7,12 @@ from rewardlab.compat import Translation, read_tables
 from rewardlab.errors import ConfigError
 from rewardlab.nested import KeyPath, leaves, put
 
-_TABLES = read_tables("config_keys.yaml")  # says what each table means
-KEYS: dict[str, str] = _TABLES["keys"]
-VALUES: dict[str, dict[str, str]] = _TABLES["values"]
-DROPPED: dict[str, str] = _TABLES["dropped"]
-REFUSED: dict[str, str] = _TABLES["refused"]
-IMPLIED: dict[str, dict[str, Any]] = _TABLES["implied"]
+TABLES = read_tables("config_keys.yaml")  # says what each table means
+KEYS: dict[str, str] = TABLES["keys"]
+VALUES: dict[str, dict[str, str]] = TABLES["values"]
+DROPPED: dict[str, str] = TABLES["dropped"]
+REFUSED: dict[str, str] = TABLES["refused"]
+IMPLIED: dict[str, dict[str, Any]] = TABLES["implied"]
 
 
 def translate(mapping: Mapping[str, Any]) -> Translation:

@@ -4,11 +4,12 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rewardlab.compat import read_tables, show_notes
+from rewardlab.compat import show_notes
+from rewardlab.compat.config_keys import TABLES
 from rewardlab.errors import ConfigError
 
-CONFIG_NAMES: dict[str, str | None] = read_tables("config_keys.yaml")["config_names"]
-CLASS_NAMES: dict[str, str] = read_tables("config_keys.yaml")["class_names"]
+CONFIG_NAMES: dict[str, str | None] = TABLES["config_names"]
+CLASS_NAMES: dict[str, str] = TABLES["class_names"]
 
 
 def todays_config_name(name: str, available: Collection[str]) -> str:

@@ -36,10 +36,10 @@ class PolicyRewards:
         self.cfg = cfg
         self.out = out
         self.off_policy = cfg.algorithm.off_policy is not None
-        self.names = list(named_models(cfg.reward)) if cfg.reward.use_reward_model else []
-        model_configs = dict(zip(self.names, cfg.reward.models, strict=False))
-        frame_models = [name for name in self.names if model_class(model_configs[name]).looks_at == "frames"]
-        self._trained = [name for name in self.names if needs_trainer(cfg.reward, model_configs[name])]
+        models = named_models(cfg.reward) if cfg.reward.use_reward_model else {}
+        self.names = list(models)
+        frame_models = [name for name, config in models.items() if model_class(config).looks_at == "frames"]
+        self._trained = [name for name, config in models.items() if needs_trainer(cfg.reward, config)]
         self.scorers: Group | None = None
         self.trainer: Worker | None = None
         self.facts: dict[str, TermFacts] = {}
@@ -222,8 +222,7 @@ class PolicyRewards:
         """Return the true success of each scored frame; None if the environment does not report it."""
         if rollout.episodes.success_once is None or rollout.frames is None:
             return None
-        success: Tensor = rollout.batch["success"][rollout.frames.scored]
-        return success
+        return rollout.batch["success"][rollout.frames.scored]
 
     def _audit(self, rollout: Rollout, iteration: int) -> dict[str, float]:
         metrics: dict[str, float] = {}

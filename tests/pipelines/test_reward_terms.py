@@ -32,13 +32,6 @@ def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    classifier = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
-    return classifier.save(tmp_path_factory.mktemp("model") / "best_model")
-
-
 def newest(model: Path, actor: ActorWorker) -> Any:
     """The classifier with the weights that the learner has now."""
     classifier = load_reward_model(model)

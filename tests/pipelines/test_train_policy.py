@@ -17,7 +17,6 @@ from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.reports.run_log import RunLog
-from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
 
@@ -29,13 +28,6 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "unbroken"
     assert train(out, "runner.max_epochs=4") == out / "checkpoints" / "global_step_4"
     return out
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    classifier = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
-    return classifier.save(tmp_path_factory.mktemp("model") / "best_model")
 
 
 def test_a_run_leaves_all_that_one_needs(unbroken: Path) -> None:
