@@ -33,8 +33,8 @@ def refuse_robot_keys(cfg: ExperimentConfig) -> None:
         if env.target_ee_pose is not None:
             raise ConfigError(f"env.{name}.target_ee_pose: {NO_ROBOT}")
     for index, group in enumerate(cfg.cluster.node_groups):
-        key = f"cluster.node_groups.{index}"
-        raise ConfigError(f"{key}: {NO_ROBOT}" if group.hardware is None else f"{key}.hardware: {NO_ROBOT}")
+        if group.hardware is not None:
+            raise ConfigError(f"cluster.node_groups.{index}.hardware: {NO_ROBOT}")
 
 
 def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:

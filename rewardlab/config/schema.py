@@ -56,9 +56,18 @@ def _pose(pose: object) -> object:
 def _place(place: object) -> object:
     if type(place) is int and place >= 0:
         return f"0-{place}"
-    if not isinstance(place, str) or not re.fullmatch(r"\d+-\d+", place):
-        raise ValueError('"<node>-<device>" such as 0-1, or the number of a device of node 0')
+    if not isinstance(place, str) or not re.fullmatch(r".+-\d+", place):
+        raise ValueError(
+            '"<node>-<device>" such as 0-1, where the node is a number or a label of cluster.node_groups, or the '
+            "number of a device of node 0"
+        )
     return place
+
+
+def _device(device: object) -> object:
+    if not isinstance(device, str) or not re.fullmatch(r"auto|[a-z]+(:\d+)?", device):
+        raise ValueError("auto, cpu, cuda or another device of PyTorch such as cuda:1")
+    return device
 
 
 def _paths(paths: object) -> object:
@@ -70,6 +79,7 @@ def _paths(paths: object) -> object:
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
+Device = Annotated[str, BeforeValidator(_device)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -365,6 +375,7 @@ class ActorConfig:
 
     global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
     micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
+    precision: Literal["fp32", "bf16"] = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
     threads: PositiveInt | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
     optim: OptimConfig = OptimConfig()
     model: PolicyModelConfig = PolicyModelConfig()
@@ -385,9 +396,9 @@ class HardwareConfig:
 
 @section
 class NodeGroupConfig:
-    """Nodes that a robot is attached to. Refused until there is a driver."""
+    """Nodes under a name that component_placement can use. A robot attached to them is refused: there is no driver."""
 
-    label: str | None = None  # name of the group
+    label: str | None = None  # name of the group, such as arm: a component is placed there with arm-0
     node_ranks: tuple[NonNegativeInt, ...] = (0,)  # nodes in the group
     hardware: HardwareConfig | None = None  # what these nodes have besides CPU and GPU
 
@@ -395,9 +406,10 @@ class NodeGroupConfig:
 @section
 class ClusterConfig:
     backend: Literal["local", "ray"] = "local"
+    device: Device = "auto"  # kind of device of all components; auto = the accelerator if there is one, else the CPU
     component_placement: dict[Literal["actor", "env", "rollout", "reward"], Place] = dataclasses.field(
         default_factory=dict
-    )  # "<node>-<device>" of a component; absent = chosen for you
+    )  # "<node>-<device>" of a component; absent = all devices in turn, or the one that cluster.device names
     workers: dict[Literal["actor", "env", "rollout", "reward"], PositiveInt] = dataclasses.field(
         default_factory=dict
     )  # how many workers a component has; absent = 1. train_policy has one actor, and a rollout worker per env

@@ -1,8 +1,9 @@
 """Networks that act: an actor-critic for PPO, a squashed Gaussian for SAC, an epsilon-greedy Q-network for DQN.
 
 Each has `act(observation, generator, explore)`, which returns at least `action` for a batch of observations; without
-`explore` it is the best known action. All randomness of acting comes from that generator, so that this
-process and a Ray worker act alike. Networks with continuous actions give them in the environment's own units.
+`explore` it is the best known action. All randomness of acting comes from that generator, which is on the network's
+device, so that this process and a Ray worker act alike. Networks with continuous actions give them in the
+environment's own units.
 """
 
 import math
@@ -37,7 +38,7 @@ class GaussianHead(nn.Module):
         self.log_std = nn.Parameter(torch.full((actions,), math.log(init_std)))
 
     def sample(self, mean: Tensor, generator: torch.Generator) -> Tensor:
-        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=generator).to(mean.device)
+        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=generator, device=mean.device)
 
     def best(self, mean: Tensor) -> Tensor:
         return mean
@@ -58,8 +59,8 @@ class CategoricalHead(nn.Module):
         self.outputs = actions
 
     def sample(self, logits: Tensor, generator: torch.Generator) -> Tensor:
-        # The Gumbel trick, by hand because torch.multinomial wants a generator on the logits' device.
-        noise = torch.empty(logits.shape).exponential_(generator=generator).to(logits.device)
+        # The Gumbel trick, by hand: torch.multinomial would draw other numbers than earlier versions did.
+        noise = torch.empty(logits.shape, device=logits.device).exponential_(generator=generator)
         return (logits - noise.log()).argmax(-1)
 
     def best(self, logits: Tensor) -> Tensor:
@@ -149,7 +150,7 @@ class SquashedGaussianActor(nn.Module):
         """Return an action with gradients to this actor's head, and its log-probability on the scale [-1, 1]."""
         mean, log_std = self.head(features.detach()).chunk(2, dim=-1)
         log_std = log_std.clamp(*_LOG_STD_RANGE)
-        noise = torch.randn(mean.shape, generator=generator).to(mean.device)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         raw = mean + log_std.exp() * noise
         gaussian = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
         # log(1 - tanh(x)^2) without its loss of digits at large x
@@ -176,8 +177,8 @@ class EpsilonGreedyQ(nn.Module):
     def act(self, observation: TensorDict, generator: torch.Generator, explore: bool = True) -> TensorDict:
         action = self(observation).argmax(-1)
         if explore:
-            random = torch.randint(self.actions, action.shape, generator=generator).to(action.device)
-            explores = torch.rand(action.shape, generator=generator).to(action.device) < self.epsilon
+            random = torch.randint(self.actions, action.shape, generator=generator, device=action.device)
+            explores = torch.rand(action.shape, generator=generator, device=action.device) < self.epsilon
             action = torch.where(explores, random, action)
         return TensorDict({"action": action}, batch_size=action.shape)
 

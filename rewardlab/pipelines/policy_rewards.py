@@ -58,7 +58,7 @@ class PolicyRewards:
             cfg = self.cfg
             self.trainer = cluster.launch(
                 "reward",
-                lambda _: RewardTrainer.from_config(cfg, task, expert_data=expert_data),
+                lambda placement: RewardTrainer.from_config(cfg, task, placement.device, expert_data=expert_data),
                 name="RewardTrainer",
                 count=1,
             )[0]

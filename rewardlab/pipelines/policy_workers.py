@@ -40,10 +40,17 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
     envs = _launch_envs(cfg, cluster, rewards)
     task = envs[0].submit("spaces").result()
     threads = cfg.actor.threads or (default_torch_threads() if cfg.actor.model.kind == "cnn" else 1)
-    actors = cluster.launch("actor", lambda _: ActorWorker(cfg, *task, threads=threads), name="ActorGroup", count=1)
+    actors = cluster.launch(
+        "actor",
+        lambda placement: ActorWorker(cfg, *task, threads=threads, device=placement.device),
+        name="ActorGroup",
+        count=1,
+    )
     policies = cluster.launch(
         "rollout",
-        lambda placement: RolloutWorker(make_policy_network(cfg, *task), task[1], seed=_seed(cfg, 1, placement)),
+        lambda placement: RolloutWorker(
+            make_policy_network(cfg, *task).to(placement.device), task[1], seed=_seed(cfg, 1, placement)
+        ),
         name="RolloutGroup",
         count=len(envs),
     )
@@ -56,7 +63,7 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
         Lanes(envs, policies, rewards.scorers),
         actors[0],
         Evaluation(cfg.env.eval, seed=cfg.seed + 10_000),
-        make_policy_network(cfg, *task),
+        make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
     )
 
 
@@ -69,7 +76,7 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
             _worker_share(cfg.env.train, placement),
             seed=_seed(cfg, 0, placement),
             frames=request,
-            success_detector=RewardWorker(cfg.reward, names=detectors) if detectors else None,
+            success_detector=RewardWorker(cfg.reward, placement.device, names=detectors) if detectors else None,
             collection=collection,
             keep_next=keep_next,
         )

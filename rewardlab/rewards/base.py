@@ -215,9 +215,15 @@ def with_rewards(data: T, rewards: Tensor) -> T:
             if "env_reward" not in data.keys():  # noqa: SIM118
                 copy["env_reward"] = original.clone()
             rewards = rewards.reshape(original.shape)
-        copy["reward"] = rewards.to(data.device or rewards.device)
+        copy["reward"] = rewards.to(data.device or _device_of(data))
         return copy
     return _items_with_rewards(data, rewards)  # type: ignore[return-value]
+
+
+def _device_of(data: TensorDictBase) -> torch.device:
+    """Return the device of the columns of a batch that does not say it."""
+    column: Tensor = next(iter(data.values(include_nested=True, leaves_only=True)))  # type: ignore[assignment]
+    return column.device
 
 
 def _items_with_rewards(data: Sequence[Mapping[str, Any]], rewards: Tensor) -> list[dict[str, Any]]:

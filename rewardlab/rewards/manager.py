@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rewardlab.compat.ding_models import adapted
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
+from rewardlab.devices import on_cpu
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, LooksAt
@@ -289,9 +290,11 @@ class RewardManager:
         return torch.stack(predictions).any(0)
 
     def state_dict(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        """Return the weights and versions of the models, or of those with these names."""
+        """Return the weights (on the CPU) and versions of the models, or of those with these names."""
         chosen = self.models if names is None else names
-        return {name: {"version": self.versions[name], "model": self.models[name].state_dict()} for name in chosen}
+        return {
+            name: {"version": self.versions[name], "model": on_cpu(self.models[name].state_dict())} for name in chosen
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the weights and versions of the models that both this manager and `state` have."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from rewardlab.compat.ding_models import adapted
 from rewardlab.config.schema import ExperimentConfig, RewardConfig, RewardModelConfig
 from rewardlab.data.episode_replay import WholeEpisodes
+from rewardlab.devices import CPU, on_cpu
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.loading import create_reward_model, model_class, named_models
@@ -41,8 +42,15 @@ class RewardTrainer:
         self._attach_loggers()  # loggers are not pickled with their models
 
     @classmethod
-    def from_config(cls, cfg: ExperimentConfig, task: tuple[Space[Any], Space[Any]], expert_data: Any = None) -> Self:
-        """Build the models for a `task` (observation space, action space).
+    def from_config(
+        cls,
+        cfg: ExperimentConfig,
+        task: tuple[Space[Any], Space[Any]],
+        device: torch.device = CPU,
+        *,
+        expert_data: Any = None,
+    ) -> Self:
+        """Build the models for a `task` (observation space, action space) on `device`.
 
         `expert_data` is for models that learn from an expert and whose config has no expert_data_path.
         """
@@ -51,7 +59,7 @@ class RewardTrainer:
         models: dict[str, BaseRewardModel] = {}
         used_expert_data = expert_data is None
         for name, model_config in model_configs.items():
-            model = adapted(create_reward_model(model_config))
+            model = adapted(create_reward_model(model_config, device))
             model.check_run(config, algorithm)
             _check_trained(model, model_config, config)
             used_expert_data |= _load_expert_data(model, model_config, config, expert_data)
@@ -142,7 +150,7 @@ class RewardTrainer:
     def training_state(self) -> dict[str, Any]:
         """Return the complete training state: weights, optimizers, random generators and collected data."""
         return {
-            name: {"version": self.manager.versions[name], "model": model.training_state()}
+            name: {"version": self.manager.versions[name], "model": on_cpu(model.training_state())}
             for name, model in self.models.items()
         }
 

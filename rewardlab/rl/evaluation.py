@@ -1,10 +1,10 @@
 """How good a policy is when it does its best: one episode in each of some environments, always the same ones."""
 
 import numpy as np
-import torch
 from torch import nn
 
 from rewardlab.config.schema import EnvConfig
+from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.step_results import following_success, says_success
@@ -25,13 +25,15 @@ class Evaluation:
         """`return`, `length` and, where the environment knows them, `success_once` and `success_at_end`; means."""
         n = self.env.num_envs
         obs, _ = self.env.reset(seed=self.seed)
-        generator = torch.Generator().manual_seed(self.seed)
+        device = device_of(policy)
+        generator = seeded_generator(self.seed, device)
         reward_sum, length = np.zeros(n), np.zeros(n)
         once, at_end, running = np.zeros(n, bool), np.zeros(n, bool), np.ones(n, bool)
         known = False
         for _ in range(MAX_STEPS):
-            answer = policy.act(to_batch(as_observation(obs)), generator, explore=False)  # type: ignore[operator]
-            action = within_bounds(answer["action"].numpy(), self.env.single_action_space)
+            seen = to_device(to_batch(as_observation(obs)), device)
+            answer = policy.act(seen, generator, explore=False)  # type: ignore[operator]
+            action = within_bounds(answer["action"].cpu().numpy(), self.env.single_action_space)
             obs, reward, terminated, truncated, infos = self.env.step(action)
             done = np.asarray(terminated) | np.asarray(truncated)
             success = following_success(infos, done)

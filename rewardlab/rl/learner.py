@@ -9,10 +9,12 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.config.schema import DQNConfig, OptimConfig, PPOConfig, SACConfig
+from rewardlab.devices import on_cpu, restore_generator, seeded_generator, to_device
 from rewardlab.errors import DataError
 from rewardlab.models.encoders import VECTORS
 from rewardlab.models.image_shift import random_shift
 from rewardlab.models.learning_rate import RunSchedule
+from rewardlab.models.precision import Precision, compute_dtype
 from rewardlab.types import Batch
 
 Config: TypeAlias = PPOConfig | SACConfig | DQNConfig
@@ -20,22 +22,46 @@ Key: TypeAlias = str | tuple[str, ...]  # of a column of a batch
 
 
 class Learner(ABC):
-    """Base of the RL algorithms. A run resumed from `state_dict` goes on exactly as one that was never interrupted."""
+    """Base of the RL algorithms. A run resumed from `state_dict` goes on exactly as one that was never interrupted.
+
+    It learns on the device of the networks that it is given. With `precision` bf16, forward passes use bfloat16 where
+    that is safe (torch.autocast); weights, optimizers and losses stay in float32.
+    """
 
     saved: ClassVar[tuple[str, ...]]  # attributes with a `state_dict` that a resumed run needs; None is allowed
+    checked: ClassVar[tuple[Key, ...]]  # columns of a batch that must be finite
     policy: Any  # the network that acts (`rewardlab.models.policy_networks`)
 
-    def __init__(self, config: Config, optim: OptimConfig, *, gamma: float, seed: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        optim: OptimConfig,
+        *,
+        gamma: float,
+        seed: int,
+        device: torch.device,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.device = device
+        self._dtype = compute_dtype(precision, device)
         self.image_shift = config.image_shift
         self.optim = optim
         self.gamma = gamma
         self.updates = 0  # optimizer steps so far
         self._schedules: list[RunSchedule] = []
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = seeded_generator(seed, device)
 
-    @abstractmethod
     def learn(self, batch: Batch) -> dict[str, float]:
         """PPO: all epochs over a rollout [T, N]. SAC, DQN: one step on transitions [B]. Gives figures to log."""
+        require_finite(batch, *self.checked)
+        return self._learn(to_device(batch, self.device))
+
+    @abstractmethod
+    def _learn(self, batch: Batch) -> dict[str, float]:
+        """Learn from a batch on the device of the networks."""
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16)
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
         """Set schedules of exploration and of learning rates for this point of the run, before acting and learning."""
@@ -45,14 +71,14 @@ class Learner(ABC):
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in self.saved}
         states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
-        return {**states, "updates": self.updates, "generator": self._generator.get_state()}
+        return {**on_cpu(states), "updates": self.updates, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in self.saved:
             if getattr(self, name) is not None:
                 getattr(self, name).load_state_dict(state[name])
         self.updates = state["updates"]
-        self._generator.set_state(state["generator"])
+        restore_generator(self._generator, state["generator"])
 
     def _make_optimizer(self, parameters: Iterable[Tensor], eps: float = 1e-8) -> torch.optim.Optimizer:
         # Fused: one call for all tensors; for networks as small as these a third of an update otherwise.
@@ -85,6 +111,12 @@ def move_target(target: nn.Module, source: nn.Module, tau: float) -> None:
     torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), tau)
     for old, new in zip(target.buffers(), source.buffers(), strict=True):
         old.copy_(new)
+
+
+def to_floats(figures: dict[str, Tensor]) -> dict[str, float]:
+    """Return numbers of one device as Python floats, all in one transfer."""
+    values = torch.stack([figure.detach().float() for figure in figures.values()]).tolist()
+    return dict(zip(figures, values, strict=True))
 
 
 def vectors_of(*observations: str) -> tuple[Key, ...]:

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import OptimConfig, PPOConfig
+from rewardlab.devices import device_of
 from rewardlab.models.policy_networks import ActorCritic
+from rewardlab.models.precision import Precision
 from rewardlab.models.running_stats import CLIP, RunningMeanStd
-from rewardlab.rl.learner import Key, Learner, require_finite, vectors_of
+from rewardlab.rl.learner import Learner, require_finite, to_floats, vectors_of
 from rewardlab.types import Batch
 
 _ADAM_EPS = 1e-5
-_CHECKED: tuple[Key, ...] = (*vectors_of("observation"), "action", "log_prob", "value", "next_value", "reward")
 
 
 @torch.no_grad()
@@ -51,26 +52,39 @@ class PPO(Learner):
     """
 
     saved = ("network", "optimizer", "reward_scale")
+    checked = (*vectors_of("observation"), "action", "log_prob", "value", "reward")
 
     def __init__(
-        self, network: ActorCritic, config: PPOConfig, optim: OptimConfig, *, gamma: float, batch_size: int, seed: int
+        self,
+        network: ActorCritic,
+        config: PPOConfig,
+        optim: OptimConfig,
+        *,
+        gamma: float,
+        batch_size: int,
+        seed: int,
+        precision: Precision = "fp32",
     ) -> None:
-        super().__init__(config, optim, gamma=gamma, seed=seed)
+        device = device_of(network)
+        super().__init__(config, optim, gamma=gamma, seed=seed, device=device, precision=precision)
         self.config = config
         self.network = self.policy = network
         self.batch_size = batch_size
         self.optimizer = self._make_optimizer(network.parameters(), _ADAM_EPS)
-        self.reward_scale = RewardScale(gamma) if config.normalize_reward else None
+        self.reward_scale = RewardScale(gamma).to(device) if config.normalize_reward else None
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """All epochs over one rollout. Only then do the statistics of the observations move, because the
         log-probabilities in the rollout hold for the old ones."""
         followed = batch["next_value"].masked_fill(batch["terminated"], 0.0)
-        require_finite(batch.exclude("next_value").set("next_value", followed), *_CHECKED)
+        require_finite(TensorDict({"next_value": followed}, batch_size=batch.batch_size), "next_value")
+        return super().learn(batch)
+
+    def _learn(self, batch: Batch) -> dict[str, float]:
         samples, figures = self._samples(batch)
         updates: list[dict[str, float]] = []
         for _ in range(self.config.update_epochs):
-            order = torch.randperm(len(samples), generator=self._generator)
+            order = torch.randperm(len(samples), generator=self._generator, device=self.device)
             # Parts of nearly equal size: a short last one would have a noisy gradient and no deviation of advantages.
             parts = order.tensor_split(-(-len(samples) // self.batch_size))
             updates += [self._update(samples[part]) for part in parts]
@@ -94,11 +108,12 @@ class PPO(Learner):
 
     def _update(self, sample: TensorDict) -> dict[str, float]:
         observation = self._augmented(sample["observation"])
-        log_prob, entropy, value = self.network.evaluate(observation, sample["action"])
-        log_ratio = log_prob - sample["log_prob"]
+        with self._autocast():
+            log_prob, entropy, value = self.network.evaluate(observation, sample["action"])
+        log_ratio = log_prob.float() - sample["log_prob"]
         policy_loss = self._policy_loss(log_ratio.exp(), sample["advantage"])
-        value_loss = self._value_loss(value, sample["value"], sample["return"])
-        mean_entropy = entropy.mean()
+        value_loss = self._value_loss(value.float(), sample["value"], sample["return"])
+        mean_entropy = entropy.float().mean()
         loss = policy_loss + self.config.value_coef * value_loss - self.config.entropy_coef * mean_entropy
 
         self._step(self.optimizer, loss)
@@ -107,13 +122,15 @@ class PPO(Learner):
             # The estimator k3 of http://joschu.net/blog/kl-approx.html: never negative, little variance.
             kl = (log_ratio.exp() - 1 - log_ratio).mean()
             clipped = (log_ratio.exp() - 1).abs() > self.config.clip_ratio
-        return {
-            "policy_loss": policy_loss.item(),
-            "value_loss": value_loss.item(),
-            "entropy": mean_entropy.item(),
-            "approx_kl": kl.item(),
-            "clip_fraction": clipped.float().mean().item(),
-        }
+        return to_floats(
+            {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": mean_entropy,
+                "approx_kl": kl,
+                "clip_fraction": clipped.float().mean(),
+            }
+        )
 
     def _policy_loss(self, ratio: Tensor, advantage: Tensor) -> Tensor:
         if len(advantage) > 1:

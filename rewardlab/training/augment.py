@@ -15,7 +15,8 @@ def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _recolour(picture: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    brightness, contrast, saturation = 1 + JITTER * (2 * torch.rand(3, len(picture), 1, 1, 1, generator=generator) - 1)
+    drawn = torch.rand(3, len(picture), 1, 1, 1, generator=generator, device=picture.device)
+    brightness, contrast, saturation = 1 + JITTER * (2 * drawn - 1)
     picture = picture * brightness
     mean = picture.mean(dim=(1, 2, 3), keepdim=True)
     picture = mean + contrast * (picture - mean)

@@ -16,6 +16,7 @@ from torch import Tensor
 from rewardlab.config import ExperimentConfig
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import FrameBatch
+from rewardlab.devices import seeded_generator, to_device
 from rewardlab.errors import DataError
 from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
@@ -66,10 +67,11 @@ class Fit:
         self.network = network
         self.cfg = cfg
         self.processes = processes or Processes()
+        self.device = self.processes.device
         self.progress = FitProgress()
         self._validate = validate
         wants_bf16 = cfg.reward.models[0].precision == "bf16"
-        self.bf16 = wants_bf16 and compute_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+        self.bf16 = wants_bf16 and compute_dtype("bf16", self.device) == torch.bfloat16
         self.processes.shard(network, self.bf16)
         trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optim = cfg.actor.optim
@@ -146,17 +148,17 @@ class Fit:
     def _loss(self, images: dict[str, Tensor], label: Tensor) -> Tensor:
         # Under FSDP the mixed-precision policy casts; in a single process, autocast does.
         low = self.bf16 and not self.processes.many
-        with torch.autocast(self.network.encoder.conv1.weight.device.type, torch.bfloat16, enabled=low):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
             logits = self.network(images)
         return success_loss(logits, label)
 
     def _micro_batches(self, batch: FrameBatch) -> Iterator[tuple[dict[str, Tensor], Tensor, float, bool]]:
         actor, count = self.cfg.actor, len(batch.label)
         size = actor.micro_batch_size or actor.global_batch_size
-        generator = torch.Generator().manual_seed(torch.initial_seed())
+        generator = seeded_generator(torch.initial_seed(), self.device)
         for start in range(0, count, size):
             part = slice(start, start + size)
-            images = {camera: pictures[part] for camera, pictures in batch.images.items()}
+            images = {camera: to_device(pictures[part], self.device) for camera, pictures in batch.images.items()}
             if self.cfg.data.augment:
                 images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
             label = batch.label[part]

@@ -15,15 +15,21 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as full_state
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from rewardlab.devices import CPU, use_device
+
 FULL_ON_CPU = full_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Process `rank` of `size`. In a single process every method is a plain local operation."""
+    """Process `rank` of `size`, which trains on `device`. In a single process every method is a local operation.
+
+    Collectives are given tensors on `device` alone: NCCL accepts no others.
+    """
 
     rank: int = 0
     size: int = 1
+    device: torch.device = CPU
 
     @property
     def leads(self) -> bool:
@@ -43,7 +49,7 @@ class Processes:
     def mean(self, value: float) -> float:
         if not self.many:
             return value
-        total = torch.tensor(value, dtype=torch.float64)
+        total = torch.tensor(value, dtype=torch.float64, device=self.device)
         dist.all_reduce(total)
         return float(total) / self.size
 
@@ -80,19 +86,19 @@ class Processes:
         if not self.many:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0)
+        dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
 
 @contextmanager
-def joined(store: Any = None, rank: int = -1, size: int = -1) -> Iterator[Processes]:
+def joined(device: torch.device = CPU, store: Any = None, rank: int = -1, size: int = -1) -> Iterator[Processes]:
     """Join the process group of `torchrun`, or of `size` workers that share `store`; otherwise use one process."""
     if store is None and int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Processes()
+        yield Processes(device=device)
         return
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    use_device(device)
+    dist.init_process_group(dist.get_default_backend_for_device(device), store=store, rank=rank, world_size=size)
     try:
-        yield Processes(dist.get_rank(), dist.get_world_size())
+        yield Processes(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()

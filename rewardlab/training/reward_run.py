@@ -49,7 +49,7 @@ def train_reward_model(
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
-    fit, validated = _prepare(cfg, _model(cfg, train), train, validation, processes)
+    fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
     try:
         _train(fit, validated, checkpoints, quiet, out, on_best)
     finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
@@ -96,7 +96,7 @@ def _prepare(
     cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
-    validated = create_reward_model({"model_type": model.model_type, **_architecture(model)})
+    validated = create_reward_model({"model_type": model.model_type, **_architecture(model)}, processes.device)
     assert isinstance(validated, SuccessClassifier)
 
     def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
@@ -156,7 +156,7 @@ def _architecture(model: SuccessClassifier) -> dict[str, Any]:
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
-    model = load_success_classifier(best)
+    model = load_success_classifier(best).to(fit.device)
     scores, figures = model.calibrate(validation, cfg.threshold.target_fpr, cfg.seed)
     model.used_episodes = UsedEpisodes.record(fit.loader.table, validation, cfg.data, cfg.seed)
     facts = _facts(cfg, model, fit, validation)

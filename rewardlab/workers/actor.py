@@ -13,6 +13,7 @@ from rewardlab.config.schema import ExperimentConfig
 from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.data.frame_store import FrameStore
 from rewardlab.data.replay import FRAME, ReplayBuffer, mixed_sample
+from rewardlab.devices import CPU
 from rewardlab.rewards.loading import model_class
 from rewardlab.rewards.manager import (
     ESTIMATE,
@@ -35,6 +36,8 @@ class ActorWorker:
     With an on-policy algorithm, an update is one pass over the last rollout. With an off-policy algorithm, it is one
     gradient step on transitions sampled from the replay buffer; their `reward` is computed by `self.rule` when they
     are sampled, after reward models have scored them again where their terms say so.
+
+    The networks are on `device`. Stored transitions stay in the CPU's memory; each batch is moved once.
     """
 
     def __init__(
@@ -44,10 +47,12 @@ class ActorWorker:
         action_space: spaces.Space[Any],
         *,
         threads: int = 1,  # torch threads during updates
+        device: torch.device = CPU,
     ) -> None:
         self.cfg = cfg
+        self.device = device
         self.spaces = observation_space, action_space
-        self.learner = make_learner(cfg, observation_space, action_space)
+        self.learner = make_learner(cfg, observation_space, action_space, device)
         self.settings = cfg.algorithm.off_policy
         self.rule = RewardRule()
         self.rewards: RewardManager | None = None  # the models that score stored transitions
@@ -62,9 +67,9 @@ class ActorWorker:
         self._threads = threads
 
     def policy_weights(self) -> dict[str, Tensor]:
-        """Return a copy of the policy's weights, for the rollout workers."""
+        """Return a copy of the policy's weights on the CPU, for the rollout workers."""
         policy: Any = self.learner.policy
-        return {name: tensor.detach().clone() for name, tensor in policy.state_dict().items()}
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in policy.state_dict().items()}
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
         """Tell the algorithm how much of the training is done, for its schedules."""
@@ -149,7 +154,9 @@ class ActorWorker:
         if self.rewards is None and rule.terms:
             with_demos = self.cfg.algorithm.sac.demo_path is not None
             names = [t.name for t in rule.terms if t.rescored != "never" or with_demos]
-            self.rewards = RewardManager.from_config(self.cfg.reward, names=names, task=self.spaces, off_policy=True)
+            self.rewards = RewardManager.from_config(
+                self.cfg.reward, self.device, names=names, task=self.spaces, off_policy=True
+            )
         if self.rewards is not None:
             self.rewards.load_state_dict(models)
         changed = [term for term in self._terms("when_changed") if term.name in models]

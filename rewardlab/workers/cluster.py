@@ -4,31 +4,40 @@ import dataclasses
 import functools
 import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Self
 
+import torch
+
 from rewardlab.config.schema import ClusterConfig
+from rewardlab.devices import accelerator, device_count, memory_errors_named
 from rewardlab.errors import ConfigError
-from rewardlab.workers.group import Futures, Group, LocalWorker, Worker
+from rewardlab.workers.group import Futures, Group, Guard, LocalWorker, Worker
 
 Component = Literal["actor", "env", "rollout", "reward"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A machine of the cluster."""
+    """A machine of the cluster, and how many accelerators of the kind that the config asks for it has."""
 
     id: str | None  # Ray's node ID; None for this machine without Ray
-    gpus: int
+    kind: str  # such as "cuda"; "cpu" if it has no accelerator
+    accelerators: int = 0
+
+    @property
+    def devices(self) -> list[str]:
+        return [f"{self.kind}:{number}" for number in range(self.accelerators)] or ["cpu"]
 
 
 @dataclasses.dataclass(frozen=True)
-class NodeGpu:
-    """The node and GPU that a worker runs on."""
+class NodeDevice:
+    """The node and the torch device that a worker runs on."""
 
     node: Node | None  # None: Ray chooses the node
-    gpu: int | None  # None: the worker runs on the CPU
+    device: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +46,7 @@ class WorkerPlacement:
 
     index: int
     count: int
-    device: str
+    device: torch.device
 
 
 class Cluster(AbstractContextManager["Cluster"]):
@@ -51,6 +60,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         self.config = config
         self._groups: list[Group] = []
         self._started_ray = False
+        self._said_cpu = False
 
     def __enter__(self) -> Self:
         if self.config.backend == "ray":
@@ -86,53 +96,114 @@ class Cluster(AbstractContextManager["Cluster"]):
         count = self.config.workers.get(component, 1) if count is None else count
         local = self.config.backend == "local"
         workers: list[Worker] = []
-        for index, assigned in enumerate(assign_gpus(self.config, component, count, self._nodes())):
+        for index, assigned in enumerate(self._assign(component, count)):
             # A Ray worker sees only its own GPU, which CUDA then calls number 0.
-            device = "cpu" if assigned.gpu is None else f"cuda:{assigned.gpu if local else 0}"
+            device = torch.device("cuda:0" if _own_gpu(assigned) and not local else assigned.device)
             build = functools.partial(make, WorkerPlacement(index, count, device))
-            worker_name = f"{name}[{index}]"
+            worker_name, guard = f"{name}[{index}]", functools.partial(memory_errors_named, component, device)
             workers.append(
-                LocalWorker(worker_name, build, background=background)
+                LocalWorker(worker_name, build, background=background, guard=guard)
                 if local
-                else _ray_worker(worker_name, build, assigned, threads)
+                else _ray_worker(worker_name, build, assigned, threads, guard)
             )
         group = Group(name, workers)
         self._groups.append(group)
         Futures([worker.start() for worker in group]).result()
         return group
 
-    def _nodes(self) -> list[Node]:
-        if self.config.backend == "local":
-            import torch  # here, because importing torch takes two thirds of the start-up time of a worker
+    def driver_device(self, component: Component) -> str:
+        """Return the device that this process uses for what belongs to a component: the CPU if it runs elsewhere."""
+        return self._assign(component, 1)[0].device if self.config.backend == "local" else "cpu"
 
-            return [Node(None, torch.cuda.device_count())]
-        import ray
+    def _assign(self, component: Component, count: int) -> list[NodeDevice]:
+        nodes = local_nodes(self.config) if self.config.backend == "local" else _ray_nodes(self.config)
+        assigned = assign_devices(self.config, component, count, nodes)
+        wanted = self.config.component_placement.get(component)
+        if wanted is not None and self.config.device == "auto" and assigned[0].device == "cpu" and not self._said_cpu:
+            self._said_cpu = True  # once for all components
+            warnings.warn(
+                f"cluster.component_placement.{component}: found {wanted}, but that node has no accelerator; such "
+                "components run on its CPU",
+                stacklevel=3,
+            )
+        return assigned
 
-        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        # The head is node 0; the other nodes are in the same order in every run.
-        alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
-        return [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in alive]
+
+def local_nodes(config: ClusterConfig) -> list[Node]:
+    """Return this machine as the only node."""
+    kind = config.device.split(":")[0]
+    kind = (accelerator() or "cpu") if kind == "auto" else kind
+    return [Node(None, kind, device_count(kind) if kind != "cpu" else 0)]
 
 
-def assign_gpus(config: ClusterConfig, component: Component, count: int, nodes: Sequence[Node]) -> list[NodeGpu]:
-    """Return the node and GPU of each of `count` workers.
+def _ray_nodes(config: ClusterConfig) -> list[Node]:
+    import ray
 
-    All workers go to `cluster.component_placement.<component>`, written "<node>-<device>", if the config has it;
-    otherwise they are distributed over all GPUs in turn. On a node without GPUs the device number is ignored.
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    # The head is node 0; the other nodes are in the same order in every run.
+    alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
+    kind = config.device.split(":")[0]
+    kind = "cuda" if kind == "auto" else kind  # what Ray counts as GPUs; the driver's own machine may have none
+    found = [0 if kind == "cpu" else int(node["Resources"].get("GPU", 0)) for node in alive]
+    return [Node(node["NodeID"], kind if gpus else "cpu", gpus) for node, gpus in zip(alive, found, strict=True)]
+
+
+def assign_devices(config: ClusterConfig, component: Component, count: int, nodes: Sequence[Node]) -> list[NodeDevice]:
+    """Return the node and the device of each of `count` workers.
+
+    They go to `cluster.component_placement.<component>`, written "<node>-<device>", if the config has it. Otherwise
+    they go to the device that `cluster.device` names by its number, or to all accelerators in turn. On a node
+    without accelerators a device number means its CPU.
     """
+    kind, _, number = config.device.partition(":")
+    if kind not in ("auto", "cpu") and not any(node.accelerators for node in nodes):
+        where = "this machine" if config.backend == "local" else "the Ray cluster"
+        raise ConfigError(
+            f"cluster.device: found {config.device}, but {where} has no {kind} device for the component '{component}'; "
+            "set it to auto or cpu"
+        )
+    places = _placed(config, component, nodes)
+    if not places:
+        places = [NodeDevice(node, device) for node in nodes for device in node.devices if node.accelerators]
+        if number:
+            places = [place for place in places if place.device == config.device]
+            if not places:
+                most = max(node.accelerators for node in nodes)
+                found = f"cluster.device: found {config.device}, but no node"
+                raise ConfigError(f"{found} has more than {_pluralize(most, 'such device')}, numbered from 0")
+    places = places or [NodeDevice(None, "cpu")]
+    return [places[index % len(places)] for index in range(count)]
+
+
+def _placed(config: ClusterConfig, component: Component, nodes: Sequence[Node]) -> list[NodeDevice]:
+    """Return the places that `component_placement` names; several if a label stands for several nodes."""
     configured = config.component_placement.get(component)
     if configured is None:
-        gpus = [NodeGpu(node, gpu) for node in nodes for gpu in range(node.gpus)] or [NodeGpu(None, None)]
-        return [gpus[index % len(gpus)] for index in range(count)]
-    rank, device = map(int, configured.split("-"))
-    key = f"cluster.component_placement.{component}: found {configured}, but"
-    if rank >= len(nodes):
-        kind = "cluster.backend local has" if config.backend == "local" else "the Ray cluster has"
-        raise ConfigError(f"{key} {kind} {_pluralize(len(nodes), 'node')}, numbered from 0")
-    node = nodes[rank]
-    if node.gpus and device >= node.gpus:
-        raise ConfigError(f"{key} node {rank} has {_pluralize(node.gpus, 'GPU')}, numbered from 0")
-    return [NodeGpu(node, device if node.gpus else None)] * count
+        return []
+    name, _, number = configured.rpartition("-")
+    found = f"cluster.component_placement.{component}: found {configured}, but"
+    ranks = [int(name)] if name.isdigit() else _labelled(config, name, found)
+    places = []
+    for rank in ranks:
+        if rank >= len(nodes):
+            kind = "cluster.backend local has" if config.backend == "local" else "the Ray cluster has"
+            place = "" if name.isdigit() else f" node {rank} of group '{name}' is not there:"
+            raise ConfigError(f"{found}{place} {kind} {_pluralize(len(nodes), 'node')}, numbered from 0")
+        node = nodes[rank]
+        if node.accelerators and int(number) >= node.accelerators:
+            count = _pluralize(node.accelerators, f"{node.kind} device")
+            raise ConfigError(f"{found} node {rank} has {count}, numbered from 0")
+        places.append(NodeDevice(node, node.devices[int(number)] if node.accelerators else "cpu"))
+    return places
+
+
+def _labelled(config: ClusterConfig, label: str, found: str) -> list[int]:
+    groups = {group.label: group.node_ranks for group in config.node_groups if group.label is not None}
+    if label not in groups:
+        raise ConfigError(
+            f"{found} no group of cluster.node_groups has the label '{label}'; labels: {', '.join(groups) or 'none'}"
+        )
+    return list(groups[label])
 
 
 def _pluralize(count: int, noun: str) -> str:
@@ -159,12 +230,17 @@ def _connect_ray() -> bool:
     return True
 
 
-def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeGpu, threads: int) -> Worker:
+def _own_gpu(assigned: NodeDevice) -> bool:
+    return assigned.device.startswith("cuda")
+
+
+def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeDevice, threads: int, guard: Guard) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
     environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
-    if assigned.gpu is not None:
+    if _own_gpu(assigned):
         # Components share GPUs, so the worker reserves none from Ray, and its visible GPU is set here.
-        environment["CUDA_VISIBLE_DEVICES"] = str(assigned.gpu)
+        environment["CUDA_VISIBLE_DEVICES"] = assigned.device.removeprefix("cuda:")
         environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    return RayWorker(name, make, node_id=assigned.node.id if assigned.node else None, environment=environment)
+    node_id = assigned.node.id if assigned.node else None
+    return RayWorker(name, make, node_id=node_id, environment=environment, guard=guard)

@@ -9,12 +9,14 @@ import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 from rewardlab.errors import RewardlabError
 
 T = TypeVar("T")
 MakeWorker = Callable[[], Any]  # builds the worker object, in the process that it will run in
+Guard = Callable[[], AbstractContextManager[None]]  # what every call of a worker runs in
 
 
 class WorkerDied(RewardlabError):
@@ -139,9 +141,9 @@ class Group:
 class LocalWorker(Worker):
     """A worker in this process. With `background` it has its own thread: torch and OpenCV release the Python lock."""
 
-    def __init__(self, name: str, make: MakeWorker, *, background: bool = False) -> None:
+    def __init__(self, name: str, make: MakeWorker, *, background: bool = False, guard: Guard = nullcontext) -> None:
         super().__init__(name)
-        self._make = make
+        self._make, self._guard = make, guard
         self._object: Any = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name) if background else None
 
@@ -149,13 +151,16 @@ class LocalWorker(Worker):
         return self._run(self._build)
 
     def _build(self) -> None:
-        self._object = self._make()
+        with self._guard():
+            self._object = self._make()
 
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
         # `self._object` is read when the call runs: `start` may still be waiting on the thread.
         def call() -> Any:
             named = {name: _resolve(argument) for name, argument in kwargs.items()}
-            return getattr(self._object, method)(*map(_resolve, args), **named)
+            positional = list(map(_resolve, args))
+            with self._guard():
+                return getattr(self._object, method)(*positional, **named)
 
         return self._run(call)
 

@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
-from rewardlab.workers.group import Future, MakeWorker, Worker, WorkerDied
+from rewardlab.workers.group import Future, Guard, MakeWorker, Worker, WorkerDied
 
 ATTEMPTS = 3  # number of times that a call with `retry` is made at most
 DEATHS = (RayActorError, OutOfMemoryError)
@@ -27,8 +28,8 @@ WORKERS: "weakref.WeakValueDictionary[str, RayWorker]" = weakref.WeakValueDictio
 class WorkerProcess:
     """The Ray actor: builds the worker object in its process and calls its methods."""
 
-    def __init__(self, name: str, make: MakeWorker, directory: str, command: list[str]) -> None:
-        self._name, self._make = name, make
+    def __init__(self, name: str, make: MakeWorker, guard: Guard, directory: str, command: list[str]) -> None:
+        self._name, self._make, self._guard = name, make, guard
         self._object: Any = None
         sys.argv = command  # model cards print the command
         if Path(directory).is_dir():  # for relative paths in the config; another machine may not have the directory
@@ -41,7 +42,8 @@ class WorkerProcess:
         """Build the worker object, or load a copy of it."""
         # Not in __init__: an error there would reach the driver as the death of the actor.
         if copy is None:
-            self._object = self._make()
+            with self._guard():
+                self._object = self._make()
         else:
             import torch  # here, because not every worker needs torch
 
@@ -61,14 +63,24 @@ class WorkerProcess:
         return os.getpid()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._object, method)(*args, **kwargs)
+        with self._guard():
+            return getattr(self._object, method)(*args, **kwargs)
 
 
 class RayWorker(Worker):
     """A worker in a Ray actor on the node `node_id`; None lets Ray choose the node."""
 
-    def __init__(self, name: str, make: MakeWorker, *, node_id: str | None, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: MakeWorker,
+        *,
+        node_id: str | None,
+        environment: dict[str, str],
+        guard: Guard = nullcontext,
+    ) -> None:
         super().__init__(name)
+        self._guard = guard
         self.actor: Any = None
         self._make = make
         self._copy: Any = None  # Ray's reference to a copy of the worker after its last `change`
@@ -84,7 +96,7 @@ class RayWorker(Worker):
     def start(self) -> Future[None]:
         self.stop()
         make_actor = ray.remote(WorkerProcess).options(**self._options)
-        self.actor = make_actor.remote(self.name, self._make, str(Path.cwd()), sys.argv)
+        self.actor = make_actor.remote(self.name, self._make, self._guard, str(Path.cwd()), sys.argv)
         WORKERS[self.actor._actor_id.hex()] = self
         return RayFuture(self, "build", (self._copy,), {})
 

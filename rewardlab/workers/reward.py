@@ -11,6 +11,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from rewardlab.compat.names import older_class_names
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
+from rewardlab.devices import CPU
 from rewardlab.rewards.manager import RewardManager, TermFacts
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
@@ -103,8 +104,8 @@ class FSDPRewardWorker:
     In a group, the first worker opens a rendezvous, and `train` of every worker is called with its address.
     """
 
-    def __init__(self, cfg: ExperimentConfig, rank: int = 0, size: int = 1) -> None:
-        self.cfg, self.rank, self.size = cfg, rank, size
+    def __init__(self, cfg: ExperimentConfig, rank: int = 0, size: int = 1, device: torch.device = CPU) -> None:
+        self.cfg, self.rank, self.size, self.device = cfg, rank, size, device
         self._store: TCPStore | None = None
 
     def open_rendezvous(self) -> tuple[str, int]:
@@ -120,14 +121,16 @@ class FSDPRewardWorker:
         """Train the model and return the checkpoint of the best one, which the first worker writes."""
         if rendezvous is not None and self._store is None:
             self._store = TCPStore(*rendezvous, is_master=False)
-        with joined(self._store, self.rank, self.size) as processes:
+        with joined(self.device, self._store, self.rank, self.size) as processes:
             return train_reward_model(self.cfg, processes, Console())
 
 
 def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
     """Train one reward model with all `actor` workers of a Ray cluster and return its checkpoint."""
     group = cluster.launch(
-        "actor", lambda placement: FSDPRewardWorker(cfg, placement.index, placement.count), name="RewardTraining"
+        "actor",
+        lambda placement: FSDPRewardWorker(cfg, placement.index, placement.count, placement.device),
+        name="RewardTraining",
     )
     rendezvous = group[0].submit("open_rendezvous") if len(group) > 1 else None
     return group.call("train", rendezvous).result()[0]

@@ -19,8 +19,9 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.data.episodes import Array
+from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.models.policy_networks import ActorCritic
-from rewardlab.observations import to_batch
+from rewardlab.observations import Observation, to_batch
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
 from rewardlab.types import Batch
 from rewardlab.workers.env import Episodes, Images, StepObservation
@@ -32,10 +33,14 @@ ATTEMPTS = 3  # number of times that a rollout is collected at most, if workers 
 
 
 class RolloutWorker:
-    """Chooses the actions of one EnvWorker. Random numbers depend on (seed, iteration) only."""
+    """Chooses the actions of one EnvWorker. Random numbers depend on (seed, iteration) only.
+
+    Only actions leave the policy's device in each step; its other outputs follow once, in `fetch`.
+    """
 
     def __init__(self, policy: nn.Module, action_space: spaces.Space[Any], *, seed: int) -> None:
         self.policy = policy
+        self.device = device_of(policy)
         self.action_space = action_space
         self.seed = seed
         self._critic = policy if isinstance(policy, ActorCritic) else None
@@ -51,31 +56,35 @@ class RolloutWorker:
     def begin(self, iteration: int, attempt: int = 0, *, at_random: bool = False) -> None:
         """Prepare for the first action of an iteration. With `at_random`, actions are uniformly random."""
         seeds = np.random.SeedSequence([self.seed, iteration, attempt]).generate_state(2)
-        self._generator = torch.Generator().manual_seed(int(seeds[0]))
+        self._generator = seeded_generator(int(seeds[0]), self.device)
         self._random = np.random.default_rng(int(seeds[1])) if at_random else None
         self._outputs, self._next_values = [], []
 
     def act(self, current: StepObservation) -> Array:
         """Return the actions [N] for the current observations."""
-        observation = to_batch(current.observation)
+        observation = self._read(current.observation)
         if self._random is not None:
-            output = TensorDict({"action": self._random_actions(len(observation))}, batch_size=observation.batch_size)
+            chosen = self._random_actions(len(observation)).to(self.device)
+            output = TensorDict({"action": chosen}, batch_size=observation.batch_size)
         else:
             output = self.policy.act(observation, self._generator)  # type: ignore[operator]
         if self._critic is not None and self._outputs:
             self._next_values.append(self._next_value(current, output["value"]))
         self._outputs.append(output)
-        return np.asarray(output["action"].numpy())
+        return np.asarray(output["action"].cpu().numpy())
+
+    def _read(self, observation: Observation) -> Batch:
+        return to_device(to_batch(observation), self.device)
 
     def fetch(self, current: StepObservation) -> Batch:
         """Return the policy's outputs [T, N] since the last call; `current` are the observations after the last one."""
         batch: Batch = TensorDict.stack(self._outputs)
         if self._critic is not None:
             with torch.no_grad():
-                last = self._critic.value(to_batch(current.observation))
+                last = self._critic.value(self._read(current.observation))
             batch["next_value"] = torch.stack([*self._next_values, self._next_value(current, last)])
         self._outputs, self._next_values = [], []
-        return batch
+        return batch.cpu()
 
     @torch.no_grad()
     def _next_value(self, current: StepObservation, value: Tensor) -> Tensor:
@@ -84,7 +93,8 @@ class RolloutWorker:
         if current.final_observation is None:
             return value
         next_value = value.clone()
-        next_value[torch.from_numpy(current.ended)] = self._critic.value(to_batch(current.final_observation))
+        ended = torch.from_numpy(current.ended).to(self.device)
+        next_value[ended] = self._critic.value(self._read(current.final_observation))
         return next_value
 
     def _random_actions(self, count: int) -> Tensor:
