@@ -6,7 +6,7 @@ sent to another worker is on the CPU.
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -32,15 +32,29 @@ def accelerator() -> str | None:
     return None if found is None or found.type == "mps" else found.type
 
 
-def device_count(kind: str) -> int:
-    """Return how many devices of a kind this machine has."""
+def device_count(kind: str, key: str = "cluster.device") -> int:
+    """Return how many devices of a kind this machine has; `key` is named if PyTorch does not know the kind."""
     if kind == "cpu":
         return 1
     try:
+        torch.device(kind)
         module: Any = torch.get_device_module(kind)
     except RuntimeError as error:
-        raise ConfigError(f"cluster.device: PyTorch knows no device '{kind}'; expected cpu, cuda or another") from error
+        raise ConfigError(
+            f"{key}: PyTorch knows no device '{kind}'; expected auto, cpu, cuda or another device of PyTorch"
+        ) from error
     return module.device_count() if module.is_available() else 0
+
+
+def find_device(wanted: str | torch.device, key: str = "device") -> torch.device:
+    """Return a device of this machine: "auto" is its accelerator if it has one. One that is not there is an error."""
+    kind, _, number = str(wanted).partition(":")
+    kind = (accelerator() or "cpu") if kind == "auto" else kind
+    count = device_count(kind, key)
+    if int(number or 0) >= count:
+        has = f"{count} of kind {kind}, numbered from 0" if count else f"no {kind} device"
+        raise ConfigError(f"{key}: found {wanted}, but this machine has {has}; set it to auto or cpu")
+    return torch.device(kind, int(number)) if number else torch.device(kind)
 
 
 def use_device(device: torch.device) -> None:
@@ -57,6 +71,13 @@ def device_of(module: torch.nn.Module) -> torch.device:
 def seeded_generator(seed: int, device: torch.device = CPU) -> torch.Generator:
     """Return a generator for random numbers on `device`: one of another device is refused there."""
     return torch.Generator(device).manual_seed(seed)
+
+
+def forked_random_numbers(device: torch.device) -> AbstractContextManager[None]:
+    """Leave torch's global generators of the CPU and of `device` as they were, whatever is drawn inside."""
+    if device.type == "cpu":
+        return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:

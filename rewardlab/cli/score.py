@@ -24,6 +24,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory, .safetensors or .pt")
     command.add_argument("paths", nargs="*", metavar="PATH", help="pictures, episodes, or directories of either")
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
+    command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
     command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
     command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
     command.add_argument("--out", metavar="FILE", help="write there (default: print)")
@@ -58,13 +59,14 @@ def _camera(text: str) -> tuple[str, str]:
 def _score(arguments: argparse.Namespace) -> int:
     from rewardlab.cli.score_rows import write_csv, write_json, write_table
     from rewardlab.data import Problem
+    from rewardlab.devices import find_device
     from rewardlab.errors import ConfigError
     from rewardlab.pipelines.score import find_inputs, score_files
     from rewardlab.rewards import load_success_classifier
 
     if not (arguments.paths or arguments.camera):
         raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
-    model = load_success_classifier(arguments.checkpoint)
+    model = load_success_classifier(arguments.checkpoint).to(find_device(arguments.device, "--device"))
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
     cut = arguments.threshold or model.threshold

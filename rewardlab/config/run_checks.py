@@ -56,8 +56,18 @@ def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any])
 
 def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
     """Keys whose value says that something happens which does not."""
+    if cfg.runner.task == "train_reward" and cfg.actor.precision != "fp32":
+        yield (
+            f"actor.precision: found {cfg.actor.precision}, which is for policies; set reward.model.precision for a "
+            "classifier"
+        )
     if cfg.runner.task != "train_policy":
         return
+    for index, group in enumerate(cfg.cluster.node_groups):
+        if group.label is None and group.hardware is None:
+            yield (
+                f"cluster.node_groups.{index}.label: found null, expected a name that cluster.component_placement uses"
+            )
     workers, reward, name = cfg.cluster.workers, cfg.reward, cfg.algorithm.name
     if cfg.algorithm.sac.demo_path is not None and name != "sac":
         yield f"algorithm.sac.demo_path: {name} does not learn from demonstrations; set algorithm.name to sac"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rewardlab.devices import to_device
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.observations import has_colors_last
 
@@ -92,7 +93,7 @@ def to_unit_floats(array: ImageArray, camera: str, device: torch.device | None =
     if isinstance(array, np.ndarray):
         # torch cannot use arrays with negative strides (a flipped frame) and warns of read-only ones (a mapped file).
         array = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-    images = array.to(device)
+    images = array if device is None else to_device(array, device)
     if colors_last:
         images = images.permute(0, 3, 1, 2)
     if images.dtype == torch.uint8:

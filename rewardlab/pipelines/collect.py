@@ -48,7 +48,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
-    policy = _policy(plan, watched, policy_seed)
+    policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
     _make_directory(plan.save_dir)
     env = DataCollectorWrapper.as_planned(watched, env_cfg, plan, policy=plan.policy)
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
@@ -79,14 +79,15 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     return Path(plan.save_dir)
 
 
-def _policy(plan: CollectionConfig, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
-    """By name, or from the checkpoint of a training run."""
+def _policy(plan: CollectionConfig, env: VectorEnv[Any, Any, Any], seed: int, device: str) -> Policy:
+    """By name, or from the checkpoint of a training run, which then acts on `device`."""
     policy: Policy
     if plan.policy not in POLICIES and Path(plan.policy).is_dir():
-        from rewardlab.pipelines.trained_policy import TrainedPolicy, latest_checkpoint  # takes seconds: torch
+        from rewardlab.devices import find_device  # takes seconds: torch
+        from rewardlab.pipelines.trained_policy import TrainedPolicy, latest_checkpoint
 
-        checkpoint = latest_checkpoint(Path(plan.policy))
-        policy = TrainedPolicy(checkpoint, env, seed, explore=plan.explore)
+        checkpoint, place = latest_checkpoint(Path(plan.policy)), find_device(device, "cluster.device")
+        policy = TrainedPolicy(checkpoint, env, seed, explore=plan.explore, device=place)
     else:
         policy = make_policy(plan.policy, env, seed)
     return WithRandomActions(policy, env, plan.random_actions, seed + 1) if plan.random_actions else policy

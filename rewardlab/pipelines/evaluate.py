@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from rewardlab.config.run_checks import refuse_robot_keys
+from rewardlab.devices import find_device
 from rewardlab.pipelines.trained_policy import latest_checkpoint, load_policy, run_config
 from rewardlab.rl.evaluation import Evaluation
 
@@ -14,4 +15,5 @@ def evaluate(run: str | Path, *, episodes: int, seed: int) -> tuple[Path, dict[s
     cfg = run_config(checkpoint)
     refuse_robot_keys(cfg)
     evaluation = Evaluation(dataclasses.replace(cfg.env.eval, num_envs=episodes), seed=seed)
-    return checkpoint, evaluation.run(load_policy(checkpoint, cfg, evaluation.env))
+    policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device("auto"))
+    return checkpoint, evaluation.run(policy)

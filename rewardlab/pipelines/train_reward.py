@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
@@ -14,7 +13,7 @@ from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers import Cluster
-from rewardlab.workers.cluster import assign_devices, local_nodes
+from rewardlab.workers.cluster import local_device
 from rewardlab.workers.reward import train_on_group
 
 
@@ -37,7 +36,6 @@ def run(
             f"cluster.backend=ray, or start with torchrun --nproc-per-node {workers} -m rewardlab.cli train-reward"
         )
     # torchrun starts several processes on this machine: each takes a device of its own, if there are so many.
-    rank, count = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
-    device = assign_devices(cfg.cluster, "actor", count, local_nodes(cfg.cluster))[rank].device
-    with memory_errors_named("actor", device), joined(torch.device(device)) as processes:
+    device = local_device(cfg.cluster, "actor", int(os.environ.get("LOCAL_RANK", 0)))
+    with memory_errors_named("actor", device), joined(device) as processes:
         return train_reward_model(cfg, processes, console or Console(), on_best)

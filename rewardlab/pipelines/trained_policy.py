@@ -9,6 +9,7 @@ from torch import nn
 
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data.episodes import Array
+from rewardlab.devices import CPU, seeded_generator, to_device
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.policies import Policy
 from rewardlab.errors import DataError
@@ -23,15 +24,23 @@ class TrainedPolicy(Policy):
     Without `explore` it does its best, as somebody should from whom others learn.
     """
 
-    def __init__(self, checkpoint: Path, env: VectorEnv[Any, Any, Any], seed: int, *, explore: bool = True) -> None:
-        self._explore = explore
-        self._policy: Any = load_policy(checkpoint, run_config(checkpoint), env)
-        self._generator = torch.Generator().manual_seed(seed)
+    def __init__(
+        self,
+        checkpoint: Path,
+        env: VectorEnv[Any, Any, Any],
+        seed: int,
+        *,
+        explore: bool = True,
+        device: torch.device = CPU,
+    ) -> None:
+        self._explore, self._device = explore, device
+        self._policy: Any = load_policy(checkpoint, run_config(checkpoint), env).to(device)
+        self._generator = seeded_generator(seed, self._device)
         self._space = env.single_action_space
 
     def act(self, observation: Any) -> Array:
-        batch = to_batch(as_observation(observation))
-        action = self._policy.act(batch, self._generator, explore=self._explore)["action"].numpy()
+        batch = to_device(to_batch(as_observation(observation)), self._device)
+        action = self._policy.act(batch, self._generator, explore=self._explore)["action"].cpu().numpy()
         return within_bounds(action, self._space)
 
 

@@ -230,10 +230,12 @@ def _items_with_rewards(data: Sequence[Mapping[str, Any]], rewards: Tensor) -> l
     originals: Sequence[Any] = [item.get("reward") for item in data]
     new: Sequence[Any]
     if data and all(isinstance(original, Tensor) for original in originals):
+        rewards = rewards.to(originals[0].device)
         # In one operation: copying one-number tensors one by one would take longer than the network.
         new = rewards.reshape(len(data), *originals[0].shape).unbind()
         originals = torch.stack(list(originals)).unbind()
     else:
+        rewards = rewards.cpu()
         new = [reward if old is None else float(reward) for reward, old in zip(rewards, originals, strict=True)]
     copies = []
     for item, reward, original in zip(data, new, originals, strict=True):

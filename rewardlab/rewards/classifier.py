@@ -14,6 +14,7 @@ from rewardlab.data import read_episodes
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import UsedEpisodes, split_frames
+from rewardlab.devices import forked_random_numbers
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.metrics import FrameScores
 from rewardlab.figures.trust import TrustFigures, assess
@@ -219,7 +220,7 @@ class SuccessClassifier(BaseRewardModel):
         self.network.train()
         try:
             # Dropout draws from torch's global generator: seeded here, so that a resumed run draws the same.
-            with torch.random.fork_rng(devices=[]):
+            with forked_random_numbers(self.device):
                 torch.manual_seed(self.seed + self.updates)
                 for _ in range(self.update_per_collect):
                     images, labels = self._frames.balanced_batch(self.batch_size)

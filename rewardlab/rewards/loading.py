@@ -13,6 +13,7 @@ import torch
 from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.data.used_episodes import UsedEpisodes
+from rewardlab.devices import find_device
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
@@ -58,7 +59,7 @@ def create_reward_model(
     for key in settings:
         if key not in accepted:
             raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
-    model = cls(**settings).to(device)
+    model = cls(**settings).to(find_device(device))
     model.tb_logger = tb_logger
     model.read_files()
     return model
@@ -93,7 +94,7 @@ def load_reward_model(
         raise DataError(f"{stored.source}: {str(error).removeprefix('state_dict: ')}") from error
     if isinstance(model, SuccessClassifier):
         _load_facts(model, config, stored)
-    return model.to(device)
+    return model.to(find_device(device))
 
 
 def load_success_classifier(path: str | Path) -> SuccessClassifier:

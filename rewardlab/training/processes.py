@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as full_state
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from rewardlab.devices import CPU, use_device
@@ -44,7 +45,10 @@ class Processes:
         """Shard the parameters over the processes, in place."""
         if self.many:
             low = torch.bfloat16 if bf16 else None
-            fully_shard(network, mp_policy=MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32))
+            # Without a mesh, FSDP would take the machine's accelerator, whatever the config says.
+            mesh = init_device_mesh(self.device.type, (self.size,))
+            policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
+            fully_shard(network, mesh=mesh, mp_policy=policy)
 
     def mean(self, value: float) -> float:
         if not self.many:

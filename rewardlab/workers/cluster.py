@@ -111,12 +111,12 @@ class Cluster(AbstractContextManager["Cluster"]):
         Futures([worker.start() for worker in group]).result()
         return group
 
-    def driver_device(self, component: Component) -> str:
+    def driver_device(self, component: Component) -> torch.device:
         """Return the device that this process uses for what belongs to a component: the CPU if it runs elsewhere."""
-        return self._assign(component, 1)[0].device if self.config.backend == "local" else "cpu"
+        return local_device(self.config, component) if self.config.backend == "local" else torch.device("cpu")
 
     def _assign(self, component: Component, count: int) -> list[NodeDevice]:
-        nodes = local_nodes(self.config) if self.config.backend == "local" else _ray_nodes(self.config)
+        nodes = _local_nodes(self.config) if self.config.backend == "local" else _ray_nodes(self.config)
         assigned = assign_devices(self.config, component, count, nodes)
         wanted = self.config.component_placement.get(component)
         if wanted is not None and self.config.device == "auto" and assigned[0].device == "cpu" and not self._said_cpu:
@@ -129,7 +129,12 @@ class Cluster(AbstractContextManager["Cluster"]):
         return assigned
 
 
-def local_nodes(config: ClusterConfig) -> list[Node]:
+def local_device(config: ClusterConfig, component: Component, index: int = 0) -> torch.device:
+    """Return the device of a worker of a component on this machine, without Ray."""
+    return torch.device(assign_devices(config, component, index + 1, _local_nodes(config))[index].device)
+
+
+def _local_nodes(config: ClusterConfig) -> list[Node]:
     """Return this machine as the only node."""
     kind = config.device.split(":")[0]
     kind = (accelerator() or "cpu") if kind == "auto" else kind

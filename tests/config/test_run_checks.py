@@ -13,7 +13,6 @@ from rewardlab.pipelines import collect, train_policy
 ROBOT = Path(__file__).parents[1] / "compat" / "blocks" / "realworld_collect.yaml"
 HARDWARE = {"cluster": {"node_groups": [{"hardware": {"type": "Franka", "configs": [{"robot_ip": "10.0.0.2"}]}}]}}
 POSE = {"env": {"eval": {"target_ee_pose": [0.5, 0.0, 0.1, -3.14, 0.0, 0.0]}}}
-GROUP = {"cluster": {"node_groups": [{"label": "arm"}]}}
 COLLECT = {"runner": {"task": "collect"}, "data": {"collection": {"episodes": 1}}}
 
 
@@ -21,7 +20,6 @@ COLLECT = {"runner": {"task": "collect"}, "data": {"collection": {"episodes": 1}
     ("block", "key"),
     [
         (HARDWARE, "cluster.node_groups.0.hardware"),
-        (GROUP, "cluster.node_groups.0"),
         (POSE, "env.eval.target_ee_pose"),
         ({"env": {"train": POSE["env"]["eval"]}}, "env.train.target_ee_pose"),
     ],
@@ -54,6 +52,8 @@ def test_a_classifier_may_be_trained_with_the_config_of_a_robot(tmp_path: Path) 
     [
         (["algorithm.sac.demo_path=demos"], "algorithm.sac.demo_path: ppo does not learn from demonstrations"),
         (["reward.model.checkpoint_path=x"], "reward.use_reward_model: not given, but reward.model.checkpoint_path is"),
+        (["cluster.node_groups=[{node_ranks: [1]}]"], "cluster.node_groups.0.label: found null, expected a name"),
+        (["runner.task=train_reward", "actor.precision=bf16"], "actor.precision: found bf16, which is for policies"),
         (["reward.cotrain=true"], "reward.use_reward_model: not given, but reward.cotrain is"),
         (
             ["reward.use_reward_model=true", "reward.model.model_type=rnd", "reward.env_reward_weight=0.5"],

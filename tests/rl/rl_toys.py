@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from rewardlab.config.schema import DQNConfig, OptimConfig, PolicyModelConfig, PPOConfig, SACConfig
 from rewardlab.models.critics import make_critics
 from rewardlab.models.policy_networks import make_actor_critic, make_q_network, make_squashed_actor
+from rewardlab.models.precision import Precision
 from rewardlab.rl import DQN, PPO, SAC
 from rewardlab.types import Batch
 
@@ -27,22 +28,25 @@ def model(space: spaces.Space[Any]) -> PolicyModelConfig:
     return PolicyModelConfig(hidden_sizes=(16, 16), kind="mlp" if isinstance(space, spaces.Box) else "cnn")
 
 
-def make_ppo(seed: int = 0, space: Any = STATE, action_space: Any = BOX, **config: Any) -> PPO:
+def make_ppo(
+    seed: int = 0, space: Any = STATE, action_space: Any = BOX, precision: Precision = "fp32", **config: Any
+) -> PPO:
     network = make_actor_critic(space, action_space, model(space), seed)
     settings = PPOConfig(update_epochs=2, entropy_coef=0.01, **config)
-    return PPO(network, settings, OPTIM, gamma=0.9, batch_size=8, seed=seed)
+    return PPO(network, settings, OPTIM, gamma=0.9, batch_size=8, seed=seed, precision=precision)
 
 
-def make_sac(seed: int = 0, space: Any = STATE, **config: Any) -> SAC:
+def make_sac(seed: int = 0, space: Any = STATE, precision: Precision = "fp32", **config: Any) -> SAC:
     settings = SACConfig(**config)
     actor = make_squashed_actor(space, BOX, model(space), seed)
     critics = make_critics(actor, model(space), settings, seed + 1)
-    return SAC(actor, critics, settings, OPTIM, gamma=0.9, seed=seed)
+    return SAC(actor, critics, settings, OPTIM, gamma=0.9, seed=seed, precision=precision)
 
 
-def make_dqn(seed: int = 0, space: Any = STATE, **config: Any) -> DQN:
+def make_dqn(seed: int = 0, space: Any = STATE, precision: Precision = "fp32", **config: Any) -> DQN:
     network = make_q_network(space, DISCRETE, model(space), seed)
-    return DQN(network, DQNConfig(target_update_interval=2, **config), OPTIM, gamma=0.9, seed=seed)
+    settings = DQNConfig(target_update_interval=2, **config)
+    return DQN(network, settings, OPTIM, gamma=0.9, seed=seed, precision=precision)
 
 
 def random_observation(generator: torch.Generator, lead: tuple[int, ...], space: Any = STATE) -> TensorDict:

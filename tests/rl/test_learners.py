@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.errors import DataError
+from rewardlab.models.precision import cpu_runs_bf16
 
 
 def tensors(state: Any, prefix: str = "") -> dict[str, Any]:
@@ -73,6 +74,24 @@ def test_every_trainable_weight_is_trained(case: Case) -> None:
     before = {name: weight.detach().clone() for name, weight in weights.items()}
     train(learner, data, range(4))
     assert [name for name, weight in weights.items() if torch.equal(weight, before[name])] == []
+
+
+@pytest.mark.skipif(not cpu_runs_bf16(), reason="this CPU does not compute in bf16")
+@pytest.mark.parametrize("make", [make_ppo, make_sac, make_dqn])
+def test_mixed_precision_learns_nearly_the_same_with_weights_in_float32(make: Any) -> None:
+    learners = [make(0), make(0, precision="bf16")]
+    data = {
+        make_ppo: random_rollout(learners[0], 0),
+        make_sac: random_transitions(0),
+        make_dqn: random_transitions(0, DISCRETE),
+    }[make]
+    figures = [learner.learn(data) for learner in learners]
+    assert figures[0] == pytest.approx(figures[1], rel=0.1, abs=0.02)
+    one, other = (tensors(learner.policy.state_dict()) for learner in learners)
+    assert {name: weight.dtype for name, weight in one.items()} == {
+        name: weight.dtype for name, weight in other.items()
+    }
+    assert not same(one, other)
 
 
 @pytest.mark.parametrize("key", ["reward", ("observation", "state"), ("observation", "desired_goal")])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -15,32 +16,69 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.errors import ConfigError
 from rewardlab.workers import Cluster
-from rewardlab.workers.cluster import Node, NodeGpu, assign_gpus
+from rewardlab.workers.cluster import Node, NodeDevice, assign_devices
 from rewardlab.workers.ray_actor import RayWorker
 
-CPU, TWO_GPUS, ONE_GPU = Node("a", 0), Node("b", 2), Node("c", 1)
+CPU, TWO_GPUS, ONE_GPU = Node("a", "cpu"), Node("b", "cuda", 2), Node("c", "cuda", 1)
 
 
-def config(place: str | None = None, backend: str = "ray") -> ClusterConfig:
+def config(place: str | None = None, backend: str = "ray", **more: Any) -> ClusterConfig:
     places = {} if place is None else {"reward": place}
-    return config_from_mapping({"cluster": {"backend": backend, "component_placement": places}}).cluster
+    return config_from_mapping({"cluster": {"backend": backend, "component_placement": places, **more}}).cluster
 
 
 def test_a_place_is_a_node_and_a_device() -> None:
     nodes = [CPU, TWO_GPUS]
-    assert assign_gpus(config("1-1"), "reward", 2, nodes) == [NodeGpu(TWO_GPUS, 1)] * 2
-    assert assign_gpus(config("0-1"), "reward", 1, nodes) == [NodeGpu(CPU, None)]  # a machine without GPUs has its CPU
+    assert assign_devices(config("1-1"), "reward", 2, nodes) == [NodeDevice(TWO_GPUS, "cuda:1")] * 2
+    # A machine without accelerators has its CPU.
+    assert assign_devices(config("0-1"), "reward", 1, nodes) == [NodeDevice(CPU, "cpu")]
 
 
 def test_without_a_place_workers_are_spread_over_the_gpus() -> None:
-    spread = assign_gpus(config(), "reward", 4, [CPU, TWO_GPUS, ONE_GPU])
-    assert spread == [NodeGpu(TWO_GPUS, 0), NodeGpu(TWO_GPUS, 1), NodeGpu(ONE_GPU, 0), NodeGpu(TWO_GPUS, 0)]
-    assert assign_gpus(config(), "reward", 1, [CPU]) == [NodeGpu(None, None)]
+    spread = assign_devices(config(), "reward", 4, [CPU, TWO_GPUS, ONE_GPU])
+    places = [(TWO_GPUS, "cuda:0"), (TWO_GPUS, "cuda:1"), (ONE_GPU, "cuda:0"), (TWO_GPUS, "cuda:0")]
+    assert spread == [NodeDevice(*place) for place in places]
+    assert assign_devices(config(), "reward", 1, [CPU]) == [NodeDevice(None, "cpu")]
+
+
+def test_the_device_of_the_cluster_counts_where_no_place_is_given() -> None:
+    nodes = [CPU, TWO_GPUS, ONE_GPU]
+    assert assign_devices(config(device="cuda:1"), "reward", 2, nodes) == [NodeDevice(TWO_GPUS, "cuda:1")] * 2
+    assert assign_devices(config("2-0", device="cuda:1"), "reward", 1, nodes) == [NodeDevice(ONE_GPU, "cuda:0")]
+    with pytest.raises(ConfigError, match=r"cluster.device: found cuda:2, but no node has more than 2 such devices"):
+        assign_devices(config(device="cuda:2"), "reward", 1, nodes)
+    with pytest.raises(
+        ConfigError, match=r"cluster.device: found cuda, but the Ray cluster has no cuda device for the"
+    ):
+        assign_devices(config(device="cuda"), "reward", 1, [CPU])
+
+
+def test_a_node_can_have_a_name() -> None:
+    groups = [{"label": "arm", "node_ranks": [1, 2]}, {"label": "far", "node_ranks": [7]}]
+    nodes = [CPU, TWO_GPUS, ONE_GPU]
+    placed = assign_devices(config("arm-0", node_groups=groups), "reward", 3, nodes)
+    assert placed == [NodeDevice(TWO_GPUS, "cuda:0"), NodeDevice(ONE_GPU, "cuda:0"), NodeDevice(TWO_GPUS, "cuda:0")]
+    with pytest.raises(ConfigError, match=r"placement.reward: found leg-0, but no group of .* has the label 'leg'"):
+        assign_devices(config("leg-0", node_groups=groups), "reward", 1, nodes)
+    with pytest.raises(ConfigError, match=r"found far-0, but node 7 of group 'far' is not there: .* has 3 nodes"):
+        assign_devices(config("far-0", node_groups=groups), "reward", 1, nodes)
+
+
+def test_a_place_on_a_machine_without_accelerators_is_its_cpu_and_says_so_once(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    places = {"reward": "0-1", "env": "0-0"}
+    with Cluster(config_from_mapping({"cluster": {"component_placement": places}}).cluster) as cluster:
+        for component in ("reward", "env"):
+            group = cluster.launch(component, lambda placement: Toy(device=str(placement.device)), name="Toys")
+            assert group[0].submit("where").result() == "cpu"
+    (said,) = recwarn
+    assert "that node has no accelerator" in str(said.message)
 
 
 def test_a_place_that_is_not_there_is_answered_with_how_many_there_are(on_ray: Cluster) -> None:
-    with pytest.raises(ConfigError, match=r"placement.reward: found 1-2, but node 1 has 2 GPUs, numbered from 0"):
-        assign_gpus(config("1-2"), "reward", 1, [CPU, TWO_GPUS])
+    with pytest.raises(ConfigError, match=r"placement.reward: found 1-2, but node 1 has 2 cuda devices, numbered from"):
+        assign_devices(config("1-2"), "reward", 1, [CPU, TWO_GPUS])
     for backend, owner in (("ray", "the Ray cluster"), ("local", "cluster.backend local")):
         with (
             Cluster(config("1-0", backend)) as cluster,

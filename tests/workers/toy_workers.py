@@ -14,6 +14,9 @@ class Toy:
         self.greeting = ""
         self.grown = 0
 
+    def where(self) -> str:
+        return self.device
+
     def init_worker(self, greeting: str) -> None:
         self.greeting = greeting
 

@@ -6,18 +6,23 @@ numbers of a CPU generator with the same seed, so a run on the toy device has th
 """
 
 import functools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 COUNT = 2  # toy devices
+COLLECTIVES: list[str] = []  # operations between processes, all on toy tensors
+LARGEST = [math.inf]  # bytes of the largest tensor that they can hold
 PRESENT = [False]  # whether the machine has them now
 
 aten = torch.ops.aten
@@ -60,20 +65,27 @@ class ToyTensor(Tensor):
     """A tensor on a toy device, which holds its numbers in a CPU tensor."""
 
     inner: Tensor
+    number: int
 
     @staticmethod
     def __new__(cls, inner: Tensor, device: torch.device) -> "ToyTensor":
+        if inner.nbytes > LARGEST[0]:
+            raise torch.OutOfMemoryError(f"toy out of memory. Tried to allocate {inner.nbytes} bytes.")
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
             strides=inner.stride(),
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
-            device=_with_index(device),
+            device="toy:0",  # whatever the number is: autograd has a thread for one toy device
             requires_grad=False,
         )
-        made.inner = inner
+        made.inner, made.number = inner, device.index or 0
         return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("toy", self.number)
 
     def __repr__(self, **_: Any) -> str:
         return f"ToyTensor({self.inner!r}, device={self.device})"
@@ -158,17 +170,43 @@ def _device_of_all(func: Any, args: Any, kwargs: Any, asked: torch.device | None
     return device
 
 
-class CheckGenerators(TorchDispatchMode):
-    """Refuses to draw on the CPU from a generator of the toy device."""
+class Strict(TorchDispatchMode):
+    """Refuses to draw on the CPU from a generator of the toy device, and CPU tensors in collectives."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         flat = tree_flatten((args, kwargs))[0]
+        if "c10d" in func.namespace:  # NCCL refuses CPU tensors
+            for tensor in flat:
+                if isinstance(tensor, Tensor) and not isinstance(tensor, ToyTensor):
+                    raise DeviceMismatch(f"{func}: found a tensor on {tensor.device}, expected the toy device")
+            COLLECTIVES.append(str(func))
         toys = any(_GENERATORS.get(x._cdata, _CPU).type == "toy" for x in flat if isinstance(x, _TrueGenerator))
         if toys and not any(isinstance(x, ToyTensor) for x in flat):
             asked = (kwargs or {}).get("device")
             if asked is None or torch.device(asked).type != "toy":
                 raise DeviceMismatch(f"{func}: expected a generator on the CPU, found one on the toy device")
         return func(*args, **(kwargs or {}))
+
+
+class _Stream:
+    """Streams and events of a device that does one thing after the other: nothing ever has to be waited for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> "_Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> "_Stream":
+        return self
+
+    wait = wait_event = wait_stream = synchronize = record
 
 
 class _Module:
@@ -209,6 +247,14 @@ class _Module:
     def synchronize(self, device: Any = None) -> None:
         pass
 
+    Stream = Event = _Stream
+
+    def current_stream(self, device: Any = None) -> "_Stream":
+        return _Stream()
+
+    def stream(self, stream: Any) -> "_Stream":
+        return _Stream()
+
 
 class _Hook(torch._C._acc.PrivateUse1Hooks):
     """What `torch.accelerator` asks."""
@@ -224,29 +270,37 @@ class _Hook(torch._C._acc.PrivateUse1Hooks):
 
 
 @functools.cache
-def _register() -> list[torch.library.Library]:
-    """Register the device in this process, once and for good."""
+def register() -> list[torch.library.Library]:
+    """Register the device in this process, once and for good; before the first `backward`, which looks for devices."""
     _setup_privateuseone_for_python_backend("toy", backend_module=_Module(), hook=_Hook())
     library = torch.library.Library("_", "IMPL", "PrivateUse1")
     library.fallback(lambda op, *args, **kwargs: _run(op, args, kwargs))
     autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     autocast.fallback(torch.library.fallthrough_kernel)
+    dist.Backend.default_device_backend_map["toy"] = "gloo"  # what a toy tensor holds, gloo can send
     return [library, autocast]  # their kernels go with them
 
 
 @contextmanager
-def toy_devices() -> Iterator[None]:
-    """A machine that has `COUNT` toy devices."""
-    _register()
-    with mock.patch.multiple(
-        torch, Generator=ToyGenerator, tensor=_two_steps(torch.tensor), as_tensor=_two_steps(torch.as_tensor)
+def toy_devices(memory: float = math.inf) -> Iterator[None]:
+    """A machine that has `COUNT` toy devices, which hold no tensor of more than `memory` bytes."""
+    register()
+    with (
+        mock.patch.multiple(
+            torch, Generator=ToyGenerator, tensor=_two_steps(torch.tensor), as_tensor=_two_steps(torch.as_tensor)
+        ),
+        mock.patch.multiple(
+            _fsdp_param,
+            alloc_storage=lambda tensor: None,
+            free_storage=lambda tensor: None,  # toy tensors have no storage
+        ),
     ):
-        PRESENT[0] = True
+        PRESENT[0], LARGEST[0] = True, memory
         try:
-            with CheckGenerators():
+            with Strict():
                 yield
         finally:
-            PRESENT[0] = False
+            PRESENT[0], LARGEST[0] = False, math.inf
 
 
 def _two_steps(make: Any) -> Any:
