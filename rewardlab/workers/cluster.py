@@ -27,7 +27,7 @@ class Node:
 class NodeGpu:
     """The node and GPU that a worker runs on."""
 
-    node: Node | None  # None: Ray chooses the node
+    node: Node
     gpu: int | None  # None: the worker runs on the CPU
 
 
@@ -85,6 +85,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         """
         count = self.config.workers.get(component, 1) if count is None else count
         local = self.config.backend == "local"
+        movable = component not in self.config.component_placement
         workers: list[Worker] = []
         for index, assigned in enumerate(assign_gpus(self.config, component, count, self._nodes())):
             # A Ray worker sees only its own GPU, which CUDA then calls number 0.
@@ -94,7 +95,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             workers.append(
                 LocalWorker(worker_name, build, background=background)
                 if local
-                else _ray_worker(worker_name, build, assigned, threads)
+                else _ray_worker(worker_name, build, assigned, threads, movable)
             )
         group = Group(name, workers)
         self._groups.append(group)
@@ -110,7 +111,13 @@ class Cluster(AbstractContextManager["Cluster"]):
 
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         # The head is node 0; the other nodes are in the same order in every run.
-        alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
+        alive.sort(
+            key=lambda node: (
+                "node:__internal_head__" not in node["Resources"],
+                node["NodeManagerAddress"],
+                node["NodeID"],  # several nodes on one machine
+            )
+        )
         return [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in alive]
 
 
@@ -118,12 +125,15 @@ def assign_gpus(config: ClusterConfig, component: Component, count: int, nodes: 
     """Return the node and GPU of each of `count` workers.
 
     All workers go to `cluster.component_placement.<component>`, written "<node>-<device>", if the config has it;
-    otherwise they are distributed over all GPUs in turn. On a node without GPUs the device number is ignored.
+    otherwise they are distributed over all GPUs in turn; environments, and all workers if there is no GPU, over all
+    nodes in turn. An environment worker and the rollout worker that chooses its actions have the same index, so that
+    without GPUs they are on the same node. On a node without GPUs the device number is ignored.
     """
     configured = config.component_placement.get(component)
     if configured is None:
-        gpus = [NodeGpu(node, gpu) for node in nodes for gpu in range(node.gpus)] or [NodeGpu(None, None)]
-        return [gpus[index % len(gpus)] for index in range(count)]
+        gpus = [NodeGpu(node, gpu) for node in nodes for gpu in range(node.gpus)]
+        places = (component != "env" and gpus) or [NodeGpu(node, None) for node in nodes]
+        return [places[index % len(places)] for index in range(count)]
     rank, device = map(int, configured.split("-"))
     key = f"cluster.component_placement.{component}: found {configured}, but"
     if rank >= len(nodes):
@@ -159,7 +169,7 @@ def _connect_ray() -> bool:
     return True
 
 
-def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeGpu, threads: int) -> Worker:
+def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeGpu, threads: int, movable: bool) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
     environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
@@ -167,4 +177,6 @@ def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeGpu, threads: 
         # Components share GPUs, so the worker reserves none from Ray, and its visible GPU is set here.
         environment["CUDA_VISIBLE_DEVICES"] = str(assigned.gpu)
         environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    return RayWorker(name, make, node_id=assigned.node.id if assigned.node else None, environment=environment)
+    return RayWorker(
+        name, make, node_id=assigned.node.id, environment=environment, movable=movable and assigned.gpu is None
+    )

@@ -32,10 +32,12 @@ def test_a_place_is_a_node_and_a_device() -> None:
     assert assign_gpus(config("0-1"), "reward", 1, nodes) == [NodeGpu(CPU, None)]  # a machine without GPUs has its CPU
 
 
-def test_without_a_place_workers_are_spread_over_the_gpus() -> None:
-    spread = assign_gpus(config(), "reward", 4, [CPU, TWO_GPUS, ONE_GPU])
+def test_without_a_place_workers_are_spread_over_the_gpus_or_else_over_the_nodes() -> None:
+    nodes = [CPU, TWO_GPUS, ONE_GPU]
+    spread = assign_gpus(config(), "reward", 4, nodes)
     assert spread == [NodeGpu(TWO_GPUS, 0), NodeGpu(TWO_GPUS, 1), NodeGpu(ONE_GPU, 0), NodeGpu(TWO_GPUS, 0)]
-    assert assign_gpus(config(), "reward", 1, [CPU]) == [NodeGpu(None, None)]
+    assert assign_gpus(config(), "env", 4, nodes) == [NodeGpu(node, None) for node in (*nodes, CPU)]
+    assert assign_gpus(config(), "reward", 2, [CPU]) == [NodeGpu(CPU, None)] * 2
 
 
 def test_a_place_that_is_not_there_is_answered_with_how_many_there_are(on_ray: Cluster) -> None:
@@ -52,7 +54,7 @@ def test_a_place_that_is_not_there_is_answered_with_how_many_there_are(on_ray: C
 def test_a_worker_runs_on_its_node_and_sees_its_gpu_alone(on_ray: Cluster) -> None:
     with Cluster(config("0-1")) as cluster:
         placed = cluster.launch("reward", lambda placement: Toy(), name="Toys")
-        assert placed[0].submit("node").result() == ray.nodes()[0]["NodeID"]
+        assert placed[0].submit("node").result() == ray.get_runtime_context().get_node_id()
     environment = {"CUDA_VISIBLE_DEVICES": "1", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
     worker = RayWorker("Toys[0]", Toy, node_id=None, environment=environment)
     worker.start().result()
