@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import os
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Self
@@ -165,7 +166,19 @@ def _connect_ray() -> bool:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # "local" starts a new cluster; otherwise Ray would join any cluster that is already running on this machine.
     address = os.environ.get("RAY_ADDRESS") or "local"
-    ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdecimal() and "/" not in host:  # not ray://...; Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
+    except (OSError, ray.exceptions.RayError) as error:
+        if address == "local":
+            raise
+        raise ConfigError(
+            f"RAY_ADDRESS: found {address}, where no connection is possible ({str(error).splitlines()[0]}). Check that "
+            "`ray start` has run there, that this machine reaches it, and, if the cluster wants a token, that this "
+            "process has it. Without RAY_ADDRESS a run starts a Ray of its own"
+        ) from error
     return True
 
 

@@ -80,6 +80,23 @@ def test_ray_that_is_not_installed_is_answered_with_the_command(monkeypatch: pyt
         pass
 
 
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "Connection refused"), ("auto", "no token")])
+def test_an_address_without_a_cluster_is_told_by_its_variable(
+    address: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise ConnectionError("no token")
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refused)
+    with (
+        pytest.raises(ConfigError, match=rf"RAY_ADDRESS: found {address}, .*{reason}.* Check that `ray start`"),
+        Cluster(ClusterConfig(backend="ray")),
+    ):
+        pass
+
+
 DRIVER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the children of a shell's background job ignore Ctrl-C
