@@ -119,6 +119,13 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
     assert weights == {"gail": 1.0, "rnd": 0.5}
 
 
+def test_the_placement_of_the_page_on_scaling_is_a_config(tmp_path: Path) -> None:
+    (block,) = code_blocks(DOCS / "scaling.md", "yaml")
+    (tmp_path / "three_nodes.yaml").write_text(block)
+    cluster = load_config(str(tmp_path / "three_nodes.yaml"), check_files=False).cluster
+    assert cluster.component_placement == {"actor": "0-0", "rollout": "1-0", "env": "1-0", "reward": "2-0"}
+
+
 @pytest.mark.usefixtures("without_drawing")
 def test_the_configs_of_the_page_on_rewards_train_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands in the order of the page, in one directory, with a classifier that knows its episodes."""

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import os
+import socket
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -36,7 +37,7 @@ class Node:
 class NodeDevice:
     """The node and the torch device that a worker runs on."""
 
-    node: Node | None  # None: Ray chooses the node
+    node: Node
     device: str
 
 
@@ -95,6 +96,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         """
         count = self.config.workers.get(component, 1) if count is None else count
         local = self.config.backend == "local"
+        movable = component not in self.config.component_placement
         workers: list[Worker] = []
         for index, assigned in enumerate(self._assign(component, count)):
             # A Ray worker sees only its own GPU, which CUDA then calls number 0.
@@ -104,7 +106,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             workers.append(
                 LocalWorker(worker_name, build, background=background, guard=guard)
                 if local
-                else _ray_worker(worker_name, build, assigned, threads, guard)
+                else _ray_worker(worker_name, build, assigned, threads, guard, movable)
             )
         group = Group(name, workers)
         self._groups.append(group)
@@ -116,7 +118,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         return local_device(self.config, component) if self.config.backend == "local" else torch.device("cpu")
 
     def _assign(self, component: Component, count: int) -> list[NodeDevice]:
-        nodes = _local_nodes(self.config) if self.config.backend == "local" else _ray_nodes(self.config)
+        nodes = _local_nodes(self.config) if self.config.backend == "local" else ray_nodes(self.config)
         assigned = assign_devices(self.config, component, count, nodes)
         wanted = self.config.component_placement.get(component)
         if wanted is not None and self.config.device == "auto" and assigned[0].device == "cpu" and not self._said_cpu:
@@ -141,12 +143,19 @@ def _local_nodes(config: ClusterConfig) -> list[Node]:
     return [Node(None, kind, device_count(kind) if kind != "cpu" else 0)]
 
 
-def _ray_nodes(config: ClusterConfig) -> list[Node]:
+def ray_nodes(config: ClusterConfig) -> list[Node]:
+    """Return the nodes of the Ray cluster, in the order of their numbers in `component_placement`."""
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     # The head is node 0; the other nodes are in the same order in every run.
-    alive.sort(key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeManagerAddress"]))
+    alive.sort(
+        key=lambda node: (
+            "node:__internal_head__" not in node["Resources"],
+            node["NodeManagerAddress"],
+            node["NodeID"],  # several nodes on one machine
+        )
+    )
     kind = config.device.split(":")[0]
     kind = "cuda" if kind == "auto" else kind  # what Ray counts as GPUs; the driver's own machine may have none
     found = [0 if kind == "cpu" else int(node["Resources"].get("GPU", 0)) for node in alive]
@@ -157,8 +166,10 @@ def assign_devices(config: ClusterConfig, component: Component, count: int, node
     """Return the node and the device of each of `count` workers.
 
     They go to `cluster.component_placement.<component>`, written "<node>-<device>", if the config has it. Otherwise
-    they go to the device that `cluster.device` names by its number, or to all accelerators in turn. On a node
-    without accelerators a device number means its CPU.
+    they go to the device that `cluster.device` names by its number, or to all accelerators in turn; environments,
+    and all workers if there is no accelerator, to all nodes in turn. An environment worker and the rollout worker that
+    chooses its actions have the same index, so that without accelerators they are on the same node. On a node without
+    accelerators a device number means its CPU.
     """
     kind, _, number = config.device.partition(":")
     if kind not in ("auto", "cpu") and not any(node.accelerators for node in nodes):
@@ -167,17 +178,28 @@ def assign_devices(config: ClusterConfig, component: Component, count: int, node
             f"cluster.device: found {config.device}, but {where} has no {kind} device for the component '{component}'; "
             "set it to auto or cpu"
         )
-    places = _placed(config, component, nodes)
-    if not places:
-        places = [NodeDevice(node, device) for node in nodes for device in node.devices if node.accelerators]
-        if number:
-            places = [place for place in places if place.device == config.device]
-            if not places:
-                most = max(node.accelerators for node in nodes)
-                found = f"cluster.device: found {config.device}, but no node"
-                raise ConfigError(f"{found} has more than {_pluralize(most, 'such device')}, numbered from 0")
-    places = places or [NodeDevice(None, "cpu")]
+    places = _placed(config, component, nodes) or _free_places(component, nodes)
+    if number and component not in config.component_placement:
+        places = [place for place in places if place.device == config.device]
+        if not places:
+            most = max(node.accelerators for node in nodes)
+            found = f"cluster.device: found {config.device}, but no node"
+            raise ConfigError(f"{found} has more than {_pluralize(most, 'such device')}, numbered from 0")
     return [places[index % len(places)] for index in range(count)]
+
+
+def _free_places(component: Component, nodes: Sequence[Node]) -> list[NodeDevice]:
+    """Return all places of a component in the order in which its workers get them."""
+    if component != "env" and any(node.accelerators for node in nodes):
+        return [NodeDevice(node, device) for node in nodes if node.accelerators for device in node.devices]
+    # The first device of every node, then the second ...
+    rounds = max(len(node.devices) for node in nodes)
+    return [
+        NodeDevice(node, node.devices[number])
+        for number in range(rounds)
+        for node in nodes
+        if number < len(node.devices)
+    ]
 
 
 def _placed(config: ClusterConfig, component: Component, nodes: Sequence[Node]) -> list[NodeDevice]:
@@ -231,7 +253,19 @@ def _connect_ray() -> bool:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # "local" starts a new cluster; otherwise Ray would join any cluster that is already running on this machine.
     address = os.environ.get("RAY_ADDRESS") or "local"
-    ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdecimal() and "/" not in host:  # not ray://...; Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
+    except (OSError, ray.exceptions.RayError) as error:
+        if address == "local":
+            raise
+        raise ConfigError(
+            f"RAY_ADDRESS: found {address}, where no connection is possible ({str(error).splitlines()[0]}). Check that "
+            "`ray start` has run there, that this machine reaches it, and, if the cluster wants a token, that this "
+            "process has it. Without RAY_ADDRESS a run starts a Ray of its own"
+        ) from error
     return True
 
 
@@ -239,7 +273,9 @@ def _own_gpu(assigned: NodeDevice) -> bool:
     return assigned.device.startswith("cuda")
 
 
-def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeDevice, threads: int, guard: Guard) -> Worker:
+def _ray_worker(
+    name: str, make: Callable[[], Any], assigned: NodeDevice, threads: int, guard: Guard, movable: bool
+) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
     environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
@@ -247,5 +283,5 @@ def _ray_worker(name: str, make: Callable[[], Any], assigned: NodeDevice, thread
         # Components share GPUs, so the worker reserves none from Ray, and its visible GPU is set here.
         environment["CUDA_VISIBLE_DEVICES"] = assigned.device.removeprefix("cuda:")
         environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    node_id = assigned.node.id if assigned.node else None
-    return RayWorker(name, make, node_id=node_id, environment=environment, guard=guard)
+    movable = movable and assigned.device == "cpu"
+    return RayWorker(name, make, node_id=assigned.node.id, environment=environment, guard=guard, movable=movable)

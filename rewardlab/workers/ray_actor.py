@@ -6,20 +6,24 @@ import re
 import sys
 import warnings
 import weakref
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
 from rewardlab.workers.group import Future, Guard, MakeWorker, Worker, WorkerDied
 
 ATTEMPTS = 3  # number of times that a call with `retry` is made at most
-DEATHS = (RayActorError, OutOfMemoryError)
+# A result is lost when the node whose memory it is in leaves the cluster, and the worker with it.
+DEATHS = (RayActorError, OutOfMemoryError, ObjectLostError)
+CONSTRUCTION = "its construction"
+CONTINUE = "A policy run continues with runner.resume_dir=<its last checkpoint>"
 
 # The workers by the IDs of their Ray actors, so that an error can name the worker that died.
 WORKERS: "weakref.WeakValueDictionary[str, RayWorker]" = weakref.WeakValueDictionary()
@@ -28,26 +32,51 @@ WORKERS: "weakref.WeakValueDictionary[str, RayWorker]" = weakref.WeakValueDictio
 class WorkerProcess:
     """The Ray actor: builds the worker object in its process and calls its methods."""
 
-    def __init__(self, name: str, make: MakeWorker, guard: Guard, directory: str, command: list[str]) -> None:
+    def __init__(
+        self, name: str, make: MakeWorker, guard: Guard, directory: str, command: list[str], driver_node: str
+    ) -> None:
         self._name, self._make, self._guard = name, make, guard
+        self._directory, self._driver_node = directory, driver_node
         self._object: Any = None
         sys.argv = command  # model cards print the command
-        if Path(directory).is_dir():  # for relative paths in the config; another machine may not have the directory
-            os.chdir(directory)
 
     def __repr__(self) -> str:  # Ray prefixes every line that the worker prints with it
-        return self._name
+        return getattr(self, "_name", "worker")  # Ray asks even if the arguments of __init__ could not be read
 
     def build(self, copy: bytes | None = None) -> None:
         """Build the worker object, or load a copy of it."""
         # Not in __init__: an error there would reach the driver as the death of the actor.
-        if copy is None:
-            with self._guard():
+        with self._naming_the_node(), self._guard():
+            self._enter_directory()
+            if copy is None:
                 self._object = self._make()
-        else:
-            import torch  # here, because not every worker needs torch
+            else:
+                import torch  # here, because not every worker needs torch
 
-            self._object = torch.load(io.BytesIO(copy), weights_only=False)
+                self._object = torch.load(io.BytesIO(copy), weights_only=False)
+
+    def _enter_directory(self) -> None:
+        """Go to the driver's current directory, so that relative paths of the config mean the same on every node."""
+        try:
+            Path(self._directory).mkdir(parents=True, exist_ok=True)
+            os.chdir(self._directory)
+        except OSError as error:
+            raise RewardlabError(
+                f"{self._name}: {self._directory}, the current directory of this run, cannot be entered or made "
+                f"({error.strerror}). Start the run in a directory that exists on every node"
+            ) from error
+
+    @contextmanager
+    def _naming_the_node(self) -> Iterator[None]:
+        """Add the worker and its node to errors on other nodes than the driver's: files may be missing there only."""
+        try:
+            yield
+        except RewardlabError as error:
+            context = ray.get_runtime_context()
+            if context.get_node_id() != self._driver_node:
+                address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+                error.args = (f"{error} (found by {self._name} on node {address})", *error.args[1:])
+            raise
 
     def copy(self) -> tuple[bytes, None]:
         """Return a copy of the worker object for Ray's store, and a None to wait for."""
@@ -63,12 +92,15 @@ class WorkerProcess:
         return os.getpid()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        with self._guard():
+        with self._naming_the_node(), self._guard():
             return getattr(self._object, method)(*args, **kwargs)
 
 
 class RayWorker(Worker):
-    """A worker in a Ray actor on the node `node_id`; None lets Ray choose the node."""
+    """A worker in a Ray actor on the node `node_id`; None lets Ray choose the node.
+
+    If the node leaves the cluster, the worker cannot be restarted, unless it is `movable` to another node.
+    """
 
     def __init__(
         self,
@@ -78,9 +110,10 @@ class RayWorker(Worker):
         node_id: str | None,
         environment: dict[str, str],
         guard: Guard = nullcontext,
+        movable: bool = False,
     ) -> None:
         super().__init__(name)
-        self._guard = guard
+        self._node_id, self._guard = node_id, guard
         self.actor: Any = None
         self._make = make
         self._copy: Any = None  # Ray's reference to a copy of the worker after its last `change`
@@ -91,12 +124,13 @@ class RayWorker(Worker):
             "runtime_env": {"env_vars": {"PYTHONPATH": import_path, **environment}},
         }
         if node_id is not None:
-            self._options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
+            self._options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=movable)
 
     def start(self) -> Future[None]:
         self.stop()
         make_actor = ray.remote(WorkerProcess).options(**self._options)
-        self.actor = make_actor.remote(self.name, self._make, self._guard, str(Path.cwd()), sys.argv)
+        driver_node = ray.get_runtime_context().get_node_id()
+        self.actor = make_actor.remote(self.name, self._make, self._guard, str(Path.cwd()), sys.argv, driver_node)
         WORKERS[self.actor._actor_id.hex()] = self
         return RayFuture(self, "build", (self._copy,), {})
 
@@ -135,6 +169,29 @@ class RayWorker(Worker):
             ray.kill(self.actor)
             self.actor = None
 
+    def explain_unschedulable(self) -> RewardlabError:
+        """Return the error for a worker that cannot run on its node."""
+        why, todo = "has left the Ray cluster", "Start it again, or change cluster.component_placement"
+        if self._node.get("Alive"):
+            why, todo = "offers no CPUs", "Start it without --num-cpus=0, or change cluster.component_placement"
+        return RewardlabError(f"{self.name} cannot run on {self._node_title}, which {why}. {todo}. {CONTINUE}")
+
+    def explain_missing(self, module: str) -> RewardlabError:
+        """Return the error for a worker on a node where `module` is not installed."""
+        return RewardlabError(
+            f"{self.name} cannot start on {self._node_title}, where Python finds no module '{module}'. Install the "
+            "same versions of rewardlab and of all that the config uses on every node: pip install 'rewardlab[ray]'"
+        )
+
+    @property
+    def _node(self) -> dict[str, Any]:
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        return next((node for node in nodes if node["NodeID"] == self._node_id), {})
+
+    @property
+    def _node_title(self) -> str:
+        return f"node {self._node.get('NodeManagerAddress', self._node_id)}"
+
 
 class RayFuture(Future[Any]):
     """The future of a call of an actor; the call may be made several times."""
@@ -143,7 +200,7 @@ class RayFuture(Future[Any]):
         self, worker: RayWorker, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], attempts: int = 1
     ) -> None:
         self._worker = worker
-        self._title = str(args[0]) if method == "call" else "its construction"
+        self._title = str(args[0]) if method == "call" else CONSTRUCTION
         self._call = (method, args, kwargs)
         self._attempts = attempts  # remaining, including the current one
         self._send()
@@ -174,6 +231,8 @@ class RayFuture(Future[Any]):
                 if not isinstance(error.cause, DEATHS):
                     raise _original(error) from None
                 self._recover_arguments(error.cause)
+            except ActorUnschedulableError:
+                raise self._worker.explain_unschedulable() from None
             except DEATHS as error:
                 self._replace_worker(error)
             else:
@@ -183,6 +242,8 @@ class RayFuture(Future[Any]):
 
     def _replace_worker(self, error: Exception) -> None:
         died = f"{self._worker.name} died during {self._title} ({_reason(error)})"
+        if missing := re.search(r"No module named '([\w.]+)'", str(error)):
+            raise self._worker.explain_missing(missing[1]) from None
         self._attempts -= 1
         if self._attempts == 0:
             raise WorkerDied(died) from None
@@ -193,6 +254,11 @@ class RayFuture(Future[Any]):
     def _recover_arguments(self, error: Exception) -> None:
         """Compute arguments again that were lost when the worker that computed them died."""
         self._attempts -= 1
+        if self._title == CONSTRUCTION:
+            raise RewardlabError(
+                f"{self._worker.name} died with its node, and the copy of its state was in that node's memory. "
+                f"{CONTINUE}"
+            )
         if self._attempts == 0:
             sender = WORKERS.get(getattr(error, "actor_id", ""))
             name = "a worker" if sender is None else sender.name

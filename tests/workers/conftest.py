@@ -1,6 +1,7 @@
-"""Makes the toys importable: pytest's importlib mode adds nothing to the path."""
+"""Makes the toys and the small policy runs importable: pytest's importlib mode adds nothing to the path."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "pipelines")]

@@ -34,11 +34,14 @@ def test_a_place_is_a_node_and_a_device() -> None:
     assert assign_devices(config("0-1"), "reward", 1, nodes) == [NodeDevice(CPU, "cpu")]
 
 
-def test_without_a_place_workers_are_spread_over_the_gpus() -> None:
-    spread = assign_devices(config(), "reward", 4, [CPU, TWO_GPUS, ONE_GPU])
+def test_without_a_place_workers_are_spread_over_the_gpus_or_else_over_the_nodes() -> None:
+    nodes = [CPU, TWO_GPUS, ONE_GPU]
+    spread = assign_devices(config(), "reward", 4, nodes)
     places = [(TWO_GPUS, "cuda:0"), (TWO_GPUS, "cuda:1"), (ONE_GPU, "cuda:0"), (TWO_GPUS, "cuda:0")]
     assert spread == [NodeDevice(*place) for place in places]
-    assert assign_devices(config(), "reward", 1, [CPU]) == [NodeDevice(None, "cpu")]
+    assert assign_devices(config(), "reward", 2, [CPU]) == [NodeDevice(CPU, "cpu")] * 2
+    places = [(CPU, "cpu"), (TWO_GPUS, "cuda:0"), (ONE_GPU, "cuda:0"), (TWO_GPUS, "cuda:1"), (CPU, "cpu")]
+    assert assign_devices(config(), "env", 5, nodes) == [NodeDevice(*place) for place in places]
 
 
 def test_the_device_of_the_cluster_counts_where_no_place_is_given() -> None:
@@ -90,7 +93,7 @@ def test_a_place_that_is_not_there_is_answered_with_how_many_there_are(on_ray: C
 def test_a_worker_runs_on_its_node_and_sees_its_gpu_alone(on_ray: Cluster) -> None:
     with Cluster(config("0-1")) as cluster:
         placed = cluster.launch("reward", lambda placement: Toy(), name="Toys")
-        assert placed[0].submit("node").result() == ray.nodes()[0]["NodeID"]
+        assert placed[0].submit("node").result() == ray.get_runtime_context().get_node_id()
     environment = {"CUDA_VISIBLE_DEVICES": "1", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
     worker = RayWorker("Toys[0]", Toy, node_id=None, environment=environment)
     worker.start().result()
@@ -111,6 +114,23 @@ def test_ray_that_is_not_installed_is_answered_with_the_command(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
         pytest.raises(ConfigError, match=r"cluster.backend: .* pip install 'rewardlab\[ray\]'"),
+        Cluster(ClusterConfig(backend="ray")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "Connection refused"), ("auto", "no token")])
+def test_an_address_without_a_cluster_is_told_by_its_variable(
+    address: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise ConnectionError("no token")
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refused)
+    with (
+        pytest.raises(ConfigError, match=rf"RAY_ADDRESS: found {address}, .*{reason}.* Check that `ray start`"),
         Cluster(ClusterConfig(backend="ray")),
     ):
         pass
