@@ -52,7 +52,7 @@ def roll(
 def test_a_rollout_is_what_happened() -> None:
     cfg = config()
     rollout, lanes = roll(cfg, 7)
-    batch = rollout.batch
+    batch = rollout.batch.unpack()
     assert batch.batch_size == (7, 4)
     ended = batch["terminated"] | batch["truncated"]
     assert ended.nonzero()[:, 0].unique().tolist() == [2, 5]  # episodes of three steps
@@ -69,7 +69,7 @@ def test_a_rollout_is_what_happened() -> None:
 
 
 def test_the_same_seed_gives_the_same_rollout() -> None:
-    one, other = (roll(config(), 4)[0].batch for _ in range(2))
+    one, other = (roll(config(), 4)[0].batch.rows for _ in range(2))
     assert (one == other).all()
 
 
@@ -90,7 +90,7 @@ def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, 
     ).reward
     request = FrameRequest((CAMERA,), terminal=mode == "terminal")
     rollout, _ = roll(cfg, 13, workers=workers, frames=request, rewards=reward)
-    batch = rollout.batch
+    batch = rollout.batch.unpack()
     scored = (batch["terminated"] | batch["truncated"]) if mode == "terminal" else torch.ones(13, 4, dtype=torch.bool)
     frames = batch["next_observation", "images", CAMERA][scored]
     assert rollout.frames is not None
