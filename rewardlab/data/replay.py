@@ -97,6 +97,8 @@ class ReplayBuffer:
                 f"to {state['capacity']}"
             )
         saved = _saved_rows(state) if state["size"] else None
+        if saved is not None:
+            self.frames.check(saved)
         if self._rows is not None:
             self.frames.release(self._rows[: self._size])
         self._rows, self._size, self._next = None, 0, 0

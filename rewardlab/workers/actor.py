@@ -120,7 +120,7 @@ class ActorWorker:
         assert self.replay is not None
         size, fraction = self.cfg.actor.global_batch_size, self.cfg.algorithm.sac.demo_fraction
         batch = mixed_sample(self.replay, self.demos, size, fraction, self._sample_from)
-        batch.update(self._estimate(batch, self._terms("when_sampled"), self.frames.pictures))
+        batch.update(self._estimate(batch, self._terms("when_sampled")))
         batch["reward"] = compute_reward(self.rule, batch)
         return batch
 
@@ -154,12 +154,11 @@ class ActorWorker:
         changed = [term for term in self._terms("when_changed") if term.name in models]
         if changed and len(self.replay):
             images = any(term.looks_at != "frames" for term in changed)
-            self.replay.relabel(lambda rows: self._estimate(rows, changed, self.frames.pictures), images=images)
+            self.replay.relabel(lambda rows: self._estimate(rows, changed), images=images)
         # Demonstrations are whole episodes, so models that look at episodes can score them again too.
         changed += [term for term in rule.terms if term.looks_at == "episodes" and term.name in models]
         if changed and self.demos is not None:
-            chunk = len(self.demos)
-            self.demos.relabel(lambda rows: self._estimate(rows, changed, self.frames.pictures), chunk)
+            self.demos.relabel(lambda rows: self._estimate(rows, changed), chunk=len(self.demos))
 
     def load_demonstrations(self) -> None:
         """Read the demonstrations at `algorithm.sac.demo_path`; a fraction of each batch comes from them (RLPD)."""
@@ -191,13 +190,14 @@ class ActorWorker:
     def _terms(self, rescored: str) -> list[RewardTerm]:
         return [term for term in self.rule.terms if term.rescored == rescored]
 
-    def _estimate(self, rows: Batch, terms: Collection[RewardTerm], pictures: Pictures) -> Batch:
+    def _estimate(self, rows: Batch, terms: Collection[RewardTerm], pictures: Pictures | None = None) -> Batch:
         """Score rows with the models of these terms; return the columns `estimate` and `model_version`.
 
-        The columns FRAME of the rows are numbers of `pictures`.
+        The columns FRAME of the rows are numbers of `pictures`, by default of those in the frame store.
         """
         if not terms or self.rewards is None:
             return TensorDict({}, batch_size=rows.batch_size)
+        pictures = self.frames.pictures if pictures is None else pictures
         names = [term.name for term in terms if term.looks_at != "frames"]
         estimates = self.rewards.estimate(rows, names) if names else {}
         for term in terms:
