@@ -84,7 +84,6 @@ class EpisodeReplay(ReplayBuffer):
     def add_rollout(self, rollout: Batch | PackedBatch) -> None:
         """Add the rollout [T, N] after the last one; unfinished episodes are stored apart until they end."""
         rollout = packed(rollout)
-        self._reserve(rollout)
         ended = self._episodes.add(self.frames.add(rollout))
         if len(self._episodes) > self.capacity:
             envs = rollout.rows.batch_size[1]

@@ -11,9 +11,13 @@ from rewardlab.types import Batch
 
 
 class FrameStore:
-    """Stores pictures in numbered slots. Rows refer to slots; one to which no row refers is used again."""
+    """Stores pictures in numbered slots. Rows refer to slots; one to which no row refers is used again.
 
-    def __init__(self) -> None:
+    Memory grows up to the number of pictures that is `expected` of a camera by doubling, above it in small steps.
+    """
+
+    def __init__(self, expected: int = 0) -> None:
+        self.expected = expected
         self._tables: dict[str, _Table] = {}
         self._kinds: dict[Column, str] = {}  # size and dtype of the pictures of each column
 
@@ -30,11 +34,6 @@ class FrameStore:
     def nbytes(self) -> int:
         """Return the size of the memory that is reserved for pictures; the system provides it as slots are used."""
         return sum(table.pictures.nbytes + table.references.nbytes for table in self._tables.values())
-
-    def reserve(self, like: PackedBatch, count: int) -> None:
-        """Reserve memory for `count` more pictures in each table of this batch."""
-        for name in columns_of(like.rows, like.frames):
-            self._tables.setdefault(name, _Table(like.frames[name])).reserve(count)
 
     def check(self, batch: PackedBatch) -> None:
         """Raise a DataError if the batch cannot be added."""
@@ -65,7 +64,7 @@ class FrameStore:
             table = self._tables.setdefault(name, _Table(frames))
             used = _different(_slots(rows, columns))
             slots = torch.full((len(frames) + 1,), -1)  # one more, for the number -1
-            slots[used] = table.add(frames if len(used) == len(frames) else take(frames, used))
+            slots[used] = table.add(frames if len(used) == len(frames) else take(frames, used), self.expected)
             for column in columns:
                 rows[column] = slots[rows[column]]
             table.hold(_slots(rows, columns))
@@ -100,10 +99,10 @@ class _Table:
     def __len__(self) -> int:
         return self._first_unused - len(self._freed)
 
-    def add(self, pictures: Tensor) -> Tensor:
-        """Return the slots of different pictures. Those that were in the last call too keep their slots.
+    def add(self, pictures: Tensor, expected: int) -> Tensor:
+        """Store pictures that all differ, and return their slots; `expected` is the number of all to be stored.
 
-        A rollout begins with the observations at which the last one stopped.
+        Those of the last call keep their slots: a rollout begins with the observations at which the last one stopped.
         """
         if not len(pictures):
             return torch.zeros(0, dtype=torch.int64)
@@ -115,7 +114,7 @@ class _Table:
         same = (stored == take(pictures, again)).flatten(1).all(1) & (self.references[slots[again]] > 0)
         slots[again[~same]] = -1
         new = slots < 0
-        slots[new] = self._unused_slots(int(new.sum()))
+        slots[new] = self._unused_slots(int(new.sum()), expected)
         self.pictures.numpy()[slots[new].numpy()] = arrays[new.numpy()]  # many times as fast as with torch
         self._newest = dict(zip(hashes, slots.tolist(), strict=True))
         return slots
@@ -128,23 +127,20 @@ class _Table:
         slots = _different(slots)
         self._freed = torch.cat([self._freed, slots[self.references[slots] == 0]])
 
-    def reserve(self, count: int) -> None:
-        """Make sure that there is room for `count` more pictures."""
-        missing = count - (len(self.pictures) - len(self))
-        if missing > 0:
-            pictures, references = self.pictures, self.references
-            size = len(pictures) + missing
-            # Only the slots in use are copied: memory that is not written to takes no space.
-            self.pictures = torch.empty((size, *pictures.shape[1:]), dtype=pictures.dtype)
-            self.pictures[: self._first_unused] = pictures[: self._first_unused]
-            self.references = torch.cat([references, references.new_zeros(missing)])
-
-    def _unused_slots(self, count: int) -> Tensor:
-        if len(self) + count > len(self.pictures):
-            self.reserve(max(count, len(self.pictures) // 16))
+    def _unused_slots(self, count: int, expected: int) -> Tensor:
+        needed, size = len(self) + count, len(self.pictures)
+        if needed > size:
+            self._grow(needed + size // 16 if needed > expected else max(needed, min(2 * size, expected)))
         reused, self._freed = self._freed[:count], self._freed[count:]
         first, self._first_unused = self._first_unused, self._first_unused + count - len(reused)
         return torch.cat([reused, torch.arange(first, self._first_unused)])
+
+    def _grow(self, size: int) -> None:
+        grown = torch.empty((size, *self.pictures.shape[1:]), dtype=self.pictures.dtype)
+        # Only what is in use is copied: the system provides memory when it is written to.
+        grown[: self._first_unused] = self.pictures[: self._first_unused]
+        self.pictures = grown
+        self.references = torch.cat([self.references, torch.zeros(size - len(self.references), dtype=torch.int32)])
 
 
 def _slots(rows: Batch, columns: Sequence[Column]) -> Tensor:

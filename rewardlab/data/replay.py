@@ -19,13 +19,13 @@ class ReplayBuffer:
     """Stores flat transitions with the columns of the first `add` (observation, action, env_reward ...).
 
     Pictures are in `frames`, each of them once: the rows refer to them. A transition with one camera at 64x64 takes
-    12.5 kB, and each episode one picture more, its last. The memory is reserved at the first `add` and used as the
-    buffer fills.
+    12.5 kB, and each episode one picture more, its last. Memory is used as the buffer fills.
     """
 
     def __init__(self, capacity: int, frames: FrameStore | None = None) -> None:
         self.capacity = capacity
         self.frames = FrameStore() if frames is None else frames
+        self.frames.expected += capacity + capacity // 32  # a picture per row, and the last ones of episodes
         self._rows: Batch | None = None
         self._size = 0
         self._next = 0  # index of the next row to write
@@ -45,7 +45,6 @@ class ReplayBuffer:
             raise DataError(f"transitions have batch size {list(batch.rows.batch_size)}; expected a flat batch [n]")
         self._check_columns(batch.rows)
         self.frames.check(batch)
-        self._reserve(batch)
         # First, so that the new pictures can take the places of the old.
         positions = self._make_room(len(batch.rows))
         self._write(self.frames.add(PackedBatch(batch.rows[-self.capacity :], batch.frames)), positions)
@@ -120,11 +119,6 @@ class ReplayBuffer:
             raise DataError(
                 f"transitions have the columns {column_names(rows)}; the replay buffer has {column_names(self._rows)}"
             )
-
-    def _reserve(self, like: PackedBatch) -> None:
-        """Before the first rows: reserve memory for a picture per row, and for the last ones of episodes (1 in 32)."""
-        if self._rows is None:
-            self.frames.reserve(like, self.capacity + self.capacity // 32)
 
     def _make_room(self, count: int) -> Tensor:
         """Release the oldest rows; return the positions of `count` new ones, of which the last `capacity` are kept."""

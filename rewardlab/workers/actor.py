@@ -85,8 +85,7 @@ class ActorWorker:
         if self.rewards is not None:
             now, terms = self.rewards.versions, self._terms("when_changed")
             stale = [term for term in terms if (stored.rows[MODEL_VERSION, term.name] != now[term.name]).any()]
-            if stale:
-                stored.rows.update(self._estimate(stored.unpack(), stale, stored.frames))
+            stored.rows.update(self._estimate(stored.rows, stale, stored.frames))
         self.replay.add_rollout(stored)
         if env_steps <= self.settings.learning_starts:
             return 0
@@ -153,8 +152,8 @@ class ActorWorker:
             self.rewards.load_state_dict(models)
         changed = [term for term in self._terms("when_changed") if term.name in models]
         if changed and len(self.replay):
-            images = any(term.looks_at != "frames" for term in changed)
-            self.replay.relabel(lambda rows: self._estimate(rows, changed), images=images)
+            # These terms look at frames: images of observations are not needed.
+            self.replay.relabel(lambda rows: self._estimate(rows, changed), images=False)
         # Demonstrations are whole episodes, so models that look at episodes can score them again too.
         changed += [term for term in rule.terms if term.looks_at == "episodes" and term.name in models]
         if changed and self.demos is not None:
