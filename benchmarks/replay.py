@@ -48,7 +48,7 @@ class RowsWithImages:
 
 
 def collect(rollouts: int, side: int, classifier: bool) -> tuple[list[PackedBatch], float]:
-    """Return rollouts of random actions, as environment workers send them, and the share of time spent on packing."""
+    """Return rollouts of random actions, as environment workers send them, and the share of time that `fetch` takes."""
     settings = {"num_envs": ENVS, "max_episode_steps": 50, "image_size": [3, side, side], "obs_mode": "proprio+images"}
     config = config_from_mapping({"env": {"train": settings}}).env.train
     request = FrameRequest(tuple(config.cameras), stored=True) if classifier else None
@@ -110,7 +110,7 @@ def measure(capacity: int, side: int, classifier: bool) -> None:
     add = [seconds(lambda: old.add_rollout(next(twice)), 15), seconds(lambda: new.add_rollout(next(once)), 15)]
     print(f"sample of {BATCH}: {draw[0] / draw[1]:.2f} times the rate ({BATCH / draw[1]:,.0f} transitions/s)")
     print(f"add_rollout: {add[0] / add[1]:.2f} times the rate ({steps / add[1]:,.0f} transitions/s)")
-    print(f"packing a rollout: {share:.1%} of the time of an environment worker, rendering included")
+    print(f"stacking and packing rollouts: {share:.1%} of the time of an environment worker without a policy")
 
 
 def main() -> None:
