@@ -20,7 +20,9 @@ are those after it. They may have more keys:
     log_prob, value, next_value   float32 [...]   outputs of the policy, for PPO
     estimate.<term>               float32 [...]   output of a reward model; NaN at steps that it did not score
     model_version.<term>          int32   [...]   version of that model
-    frame                         int64   [...]   slot of the next frame in the frame store; -1 if it has none
+    frame.<camera>                int64   [...]   number of the next frame, which models score again; -1 if none
+
+Where each picture is stored once (`data/packed_batch.py`), `images.<camera>` are such numbers too.
 
 In an *episode*, on disk or collected, row t has frame t, the action that led to it and the reward for it. Row 0 is the
 reset frame, with a zero action. So a frame and its label are in the same row, and the transition (observation, action,

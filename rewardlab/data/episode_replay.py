@@ -8,7 +8,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.data.frame_store import FrameStore
-from rewardlab.data.replay import FRAME, ReplayBuffer, column_names
+from rewardlab.data.packed_batch import PackedBatch, packed
+from rewardlab.data.replay import ReplayBuffer, column_names
 from rewardlab.errors import DataError
 from rewardlab.registry import unknown_name
 from rewardlab.types import Batch
@@ -70,34 +71,40 @@ class EpisodeReplay(ReplayBuffer):
         self._episodes = WholeEpisodes()
 
     def forget_unfinished(self) -> None:
-        unfinished = self._episodes.unfinished
-        if unfinished is not None and FRAME in unfinished.keys():  # noqa: SIM118
-            self.frames.free(unfinished[FRAME])
+        if self._episodes.unfinished is not None:
+            self.frames.release(self._episodes.unfinished)
         self._episodes.forget()
 
-    def relabel(self, function: Callable[[Batch], Batch], chunk: int = 4096) -> None:
-        super().relabel(function, chunk)
-        if self._episodes.unfinished is not None and len(self._episodes.unfinished):
-            self._episodes.unfinished.update(function(self._episodes.unfinished))
+    def relabel(self, function: Callable[[Batch], Batch], chunk: int = 4096, *, images: bool = True) -> None:
+        super().relabel(function, chunk, images=images)
+        rows = self._episodes.unfinished
+        if rows is not None and len(rows):
+            rows.update(function(self._with_images(rows) if images else rows))
 
-    def add_rollout(self, rollout: Batch) -> None:
+    def add_rollout(self, rollout: Batch | PackedBatch) -> None:
         """Add the rollout [T, N] after the last one; unfinished episodes are stored apart until they end."""
-        ended = self._episodes.add(rollout)
+        rollout = packed(rollout)
+        ended = self._episodes.add(self.frames.add(rollout))
         if len(self._episodes) > self.capacity:
+            envs = rollout.rows.batch_size[1]
             raise DataError(
-                f"{len(self._episodes)} transitions of {rollout.batch_size[1]} unfinished episodes, but the replay "
-                f"buffer holds {self.capacity}: raise replay_size, or end episodes with env.train.max_episode_steps"
+                f"{len(self._episodes)} transitions of {envs} unfinished episodes, but the replay buffer holds "
+                f"{self.capacity}: raise replay_size, or end episodes with env.train.max_episode_steps"
             )
         if ended is not None:
-            self.add(ended)
+            ended = ended.update({_POSITION: _episode_positions(_ends(ended))})
+            self._check_columns(ended)
+            self.frames.release(ended[: -self.capacity])
+            self._write(ended[-self.capacity :], self._make_room(len(ended)))
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Batch | PackedBatch) -> None:
         """Append transitions [n] of whole episodes, one episode after the other."""
-        if batch.batch_dims == 1:
-            ends = _ends(batch)
-            if len(batch) and not ends[-1]:
+        batch = packed(batch)
+        if batch.rows.batch_dims == 1:
+            ends = _ends(batch.rows)
+            if len(ends) and not ends[-1]:
                 raise DataError("the last row does not end its episode; add parts of episodes with add_rollout")
-            batch = batch.copy().update({_POSITION: _episode_positions(ends)})
+            batch = PackedBatch(batch.rows.copy().update({_POSITION: _episode_positions(ends)}), batch.frames)
         super().add(batch)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
@@ -114,8 +121,7 @@ class EpisodeReplay(ReplayBuffer):
         if strategy not in STRATEGIES:
             raise DataError(unknown_name("strategy", strategy, STRATEGIES))
         rows = self._filled
-        column = rows.get(key, None)
-        if column is None:
+        if rows.get(key, None) is None:
             raise DataError(f"no '{'.'.join(key)}' in the replay buffer; it holds {column_names(rows)}")
         sampled = torch.randint(self._size, (batch_size,), generator=generator)
         batch = rows[sampled]
@@ -128,14 +134,15 @@ class EpisodeReplay(ReplayBuffer):
         # In double precision: the product must not be rounded up to the next whole number.
         fraction = torch.rand(batch_size, dtype=torch.float64, generator=generator)
         offset = first + (fraction * (last - first + 1)).long()
-        return batch.exclude(_POSITION), column[(sampled + offset) % self.capacity]
+        other = rows.select(key)[(sampled + offset) % self.capacity]
+        return self._with_images(batch.exclude(_POSITION)), self._with_images(other)[key]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the stored episodes; unfinished ones are not saved, because a resumed run resets its environments."""
         if state["size"] and _POSITION not in state["rows"]:
             raise DataError("the saved replay buffer has no episodes: it was filled for another reward model")
-        super().load_state_dict(state)
         self.forget_unfinished()
+        super().load_state_dict(state)
 
 
 def _ends(batch: Batch) -> Tensor:

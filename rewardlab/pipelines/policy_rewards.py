@@ -8,13 +8,13 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.errors import ConfigError
 from rewardlab.figures.score_histogram import ScoreHistogram
 from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.loading import model_class, named_models
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, RewardRule, TermFacts, compute_reward, model_reward
 from rewardlab.rewards.trainer import RewardTrainer, RolloutEstimates, needs_trainer
-from rewardlab.types import Batch
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.env import FrameRequest
 from rewardlab.workers.group import Group, Worker
@@ -76,7 +76,8 @@ class PolicyRewards:
         """Return the frames that environment workers must render for the reward models."""
         cameras = tuple(dict.fromkeys(camera for facts in self.facts.values() for camera in facts.term.cameras))
         terminal = self.terminal_only or self.cfg.reward.reward_mode == "terminal"
-        return FrameRequest(cameras, terminal) if cameras else None
+        stored = any(facts.term.cameras and facts.term.rescored != "never" for facts in self.facts.values())
+        return FrameRequest(cameras, terminal, stored) if cameras else None
 
     @property
     def success_detectors(self) -> list[str]:
@@ -92,11 +93,6 @@ class PolicyRewards:
         """Return all audit alarms of this run."""
         return [alarm for audit in self.audits.values() for alarm in audit.alarms]
 
-    def stored_frames(self, rollout: Rollout) -> dict[str, Any] | None:
-        """Return the frames of a rollout that the learner must store, because models score them again later."""
-        rescored = any(facts.term.cameras and facts.term.rescored != "never" for facts in self.facts.values())
-        return rollout.frames.all() if rescored and rollout.frames is not None else None
-
     def pretrain(self) -> None:
         """Train the models on their expert data, before the first rollout."""
         if self.trainer is None:
@@ -109,9 +105,9 @@ class PolicyRewards:
         if self.trainer is not None and self._any_looks_at_episodes():
             self.trainer.change("begin")
 
-    def compute_rewards(self, rollout: Rollout, iteration: int) -> tuple[Batch, dict[str, float]]:
+    def compute_rewards(self, rollout: Rollout, iteration: int) -> tuple[PackedBatch, dict[str, float]]:
         """Return the batch of a rollout with the estimates of all models and the `reward`, and metrics to log."""
-        batch, rule, metrics = rollout.batch, self.rule, {}
+        batch, rule, metrics = rollout.batch.rows, self.rule, {}
         if rule.terms:
             metrics = self._audit(rollout, iteration)
             metrics |= self._train_and_estimate(rollout, iteration)
@@ -122,7 +118,7 @@ class PolicyRewards:
         batch["reward"] = compute_reward(rule, batch)
         metrics["rollout/rewards"] = float(batch["reward"].mean())
         metrics["rollout/rewards_std"] = float(batch["reward"].std(unbiased=False))
-        return batch, metrics
+        return rollout.batch, metrics
 
     def switch_to_terminal(self) -> None:
         """Score only the last frame of each episode from now on; environment workers need the new `frame_request`."""
@@ -187,8 +183,8 @@ class PolicyRewards:
         else:
             result = self.trainer.submit("estimate_rollout", batch, retry=True).result()
         for name, estimate in result.estimates.items():
-            batch[ESTIMATE, name] = estimate
-            batch[MODEL_VERSION, name] = torch.full_like(estimate, result.versions[name], dtype=torch.int32)
+            batch.rows[ESTIMATE, name] = estimate
+            batch.rows[MODEL_VERSION, name] = torch.full_like(estimate, result.versions[name], dtype=torch.int32)
         return result.metrics
 
     def _labelled_frames(self, rollout: Rollout, learning: list[str]) -> dict[str, Any] | None:
@@ -222,7 +218,7 @@ class PolicyRewards:
         """Return the true success of each scored frame; None if the environment does not report it."""
         if rollout.episodes.success_once is None or rollout.frames is None:
             return None
-        return rollout.batch["success"][rollout.frames.scored]
+        return rollout.batch.rows["success"][rollout.frames.scored]
 
     def _audit(self, rollout: Rollout, iteration: int) -> dict[str, float]:
         metrics: dict[str, float] = {}
@@ -234,7 +230,7 @@ class PolicyRewards:
             camera = self.facts[name].term.cameras[0]
             result = audit.check(
                 iteration,
-                probability=rollout.batch[ESTIMATE, name][frames.scored],
+                probability=rollout.batch.rows[ESTIMATE, name][frames.scored],
                 success=self._true_success(rollout),
                 frames=lambda rows, camera=camera: frames.select(rows)[camera],  # type: ignore[misc]
             )

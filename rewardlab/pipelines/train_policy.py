@@ -114,9 +114,9 @@ class PolicyTraining:
         with clock("reward"):
             batch, metrics = self.rewards.compute_rewards(rollout, progress.iteration)
         metrics |= _episode_metrics(rollout.episodes)
-        progress.env_steps += batch.numel()
+        progress.env_steps += batch.rows.numel()
         with clock("learn"):
-            due = self.actor.submit("add", batch, progress.env_steps, self.rewards.stored_frames(rollout)).result()
+            due = self.actor.submit("add", batch, progress.env_steps).result()
             updates = self.actor.submit("update", due).result()
         metrics |= {f"train/{name}": value for name, value in updates.items()}
         progress.updates = int(metrics.get("train/updates", progress.updates))

@@ -12,6 +12,7 @@ from torch import Tensor
 from rewardlab.compat.ding_models import adapted
 from rewardlab.config.schema import ExperimentConfig, RewardConfig, RewardModelConfig
 from rewardlab.data.episode_replay import WholeEpisodes
+from rewardlab.data.packed_batch import PackedBatch, unpacked
 from rewardlab.devices import CPU, on_cpu
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
@@ -97,11 +98,14 @@ class RewardTrainer:
             self.manager.versions[name] += 1
         return self._losses()
 
-    def update(self, rollout: Batch, iteration: int, frames: Mapping[str, Any] | None = None) -> RolloutEstimates:
+    def update(
+        self, rollout: Batch | PackedBatch, iteration: int, frames: Mapping[str, Any] | None = None
+    ) -> RolloutEstimates:
         """Train the models that learn on a rollout, then estimate its rewards as `estimate_rollout` does.
 
         `frames`, for models that look at frames, are the images by camera and the `success` of the scored steps.
         """
+        rollout = unpacked(rollout)
         inputs = self.manager.model_inputs(rollout)
         ended = self._episodes.add(inputs) if self._looks_at_episodes else None
         data = {"frames": frames, "transitions": inputs, "episodes": ended}
@@ -116,12 +120,12 @@ class RewardTrainer:
         result = self.estimate_rollout(rollout)
         return result._replace(metrics=metrics | result.metrics)
 
-    def estimate_rollout(self, rollout: Batch) -> RolloutEstimates:
+    def estimate_rollout(self, rollout: Batch | PackedBatch) -> RolloutEstimates:
         """Estimate the rewards of a rollout with the models that look at transitions or episodes.
 
         The rollout continues the last one unless `begin` was called.
         """
-        rollout = rollout.select(*MODEL_INPUTS, "env_reward", strict=False)
+        rollout = unpacked(rollout).select(*MODEL_INPUTS, "env_reward", strict=False)
         whole = rollout if self._unfinished is None else TensorDict.cat([self._unfinished, rollout])
         estimates, metrics = {}, {}
         for name, model in self.models.items():

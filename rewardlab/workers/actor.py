@@ -12,7 +12,8 @@ from torch import Tensor
 from rewardlab.config.schema import ExperimentConfig
 from rewardlab.data.episode_replay import EpisodeReplay
 from rewardlab.data.frame_store import FrameStore
-from rewardlab.data.replay import FRAME, ReplayBuffer, mixed_sample
+from rewardlab.data.packed_batch import FRAME, PackedBatch, Pictures, pack, packed, scored_pictures, unpacked
+from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.devices import CPU
 from rewardlab.rewards.loading import model_class
 from rewardlab.rewards.manager import (
@@ -75,24 +76,21 @@ class ActorWorker:
         """Tell the algorithm how much of the training is done, for its schedules."""
         self.learner.set_progress(env_steps, total_env_steps)
 
-    def add(self, rollout: Batch, env_steps: int, frames: Mapping[str, Any] | None = None) -> int:
+    def add(self, rollout: Batch | PackedBatch, env_steps: int) -> int:
         """Store a rollout [T, N] and return the number of updates that are due.
 
-        `env_steps` counts the steps of the run including this rollout. `frames`, for models that score frames again,
-        are those of the steps with an estimate, by camera and in batch order.
+        `env_steps` counts the steps of the run including this rollout.
         """
         if self.replay is None or self.settings is None:
-            self._rollout = rollout
+            self._rollout = unpacked(rollout)
             return 1
         recomputed = [(column, t.name) for t in self._terms("when_sampled") for column in (ESTIMATE, MODEL_VERSION)]
-        stored = rollout.exclude("reward", *recomputed)
-        if frames is not None:
-            term = next(term for term in self.rule.terms if term.cameras)
-            stored[FRAME] = self.frames.add(frames, ~rollout[ESTIMATE, term.name].isnan())
+        rollout = packed(rollout)
+        stored = PackedBatch(rollout.rows.exclude("reward", *recomputed), rollout.frames)
         if self.rewards is not None:
             now, terms = self.rewards.versions, self._terms("when_changed")
-            stale = [term for term in terms if (stored[MODEL_VERSION, term.name] != now[term.name]).any()]
-            stored.update(self._estimate(stored, stale))
+            stale = [term for term in terms if (stored.rows[MODEL_VERSION, term.name] != now[term.name]).any()]
+            stored.rows.update(self._estimate(stored.rows, stale, stored.frames))
         self.replay.add_rollout(stored)
         if env_steps <= self.settings.learning_starts:
             return 0
@@ -103,7 +101,7 @@ class ActorWorker:
                 stacklevel=2,
             )
             return 0
-        self._updates_due += rollout.numel() * self.settings.utd_ratio
+        self._updates_due += rollout.rows.numel() * self.settings.utd_ratio
         return int(self._updates_due)
 
     def update(self, count: int) -> dict[str, float]:
@@ -161,7 +159,8 @@ class ActorWorker:
             self.rewards.load_state_dict(models)
         changed = [term for term in self._terms("when_changed") if term.name in models]
         if changed and len(self.replay):
-            self.replay.relabel(lambda rows: self._estimate(rows, changed))
+            # These terms look at frames: images of observations are not needed.
+            self.replay.relabel(lambda rows: self._estimate(rows, changed), images=False)
         # Demonstrations are whole episodes, so models that look at episodes can score them again too.
         changed += [term for term in rule.terms if term.looks_at == "episodes" and term.name in models]
         if changed and self.demos is not None:
@@ -175,36 +174,43 @@ class ActorWorker:
         with_frames = [term for term in self.rule.terms if term.cameras]
         cameras = dict.fromkeys(camera for term in with_frames for camera in term.cameras)
         demos, frames = read_demonstrations(path, self.spaces[0], cameras)
+        scored, kept = {}, None
         if with_frames:
             ended = demos["terminated"] | demos["truncated"]
             kept = torch.stack([term.scored_steps(ended) for term in with_frames]).any(0)
-            demos[FRAME] = self.frames.add({camera: images[kept] for camera, images in frames.items()}, kept)
-        demos.update(self._estimate(demos, stored))
-        if with_frames and all(term.rescored == "never" for term in with_frames):
-            self.frames.free(demos[FRAME])
-            demos = demos.exclude(FRAME)
-        if stored == list(self.rule.terms) and not (compute_reward(self.rule, demos) > 0).any():
+            scored = {camera: images[kept] for camera, images in frames.items()}
+        batch = pack(demos, scored, kept)
+        demos.update(batch.rows.select(FRAME, strict=False))
+        rows = batch.rows.update(self._estimate(demos, stored, batch.frames))
+        if all(term.rescored == "never" for term in with_frames):
+            rows = rows.exclude(FRAME)
+        if stored == list(self.rule.terms) and not (compute_reward(self.rule, rows) > 0).any():
             warnings.warn(
-                f"algorithm.sac.demo_path: none of the {len(demos)} transitions in {path} earns a reward. Check that "
+                f"algorithm.sac.demo_path: none of the {len(rows)} transitions in {path} earns a reward. Check that "
                 "the demonstrations succeed, and with `rewardlab score` that the reward model predicts success",
                 stacklevel=2,
             )
-        self.demos = self._buffer_class(len(demos), self.frames)
-        self.demos.add(demos)
+        self.demos = self._buffer_class(len(rows), self.frames)
+        self.demos.add(PackedBatch(rows, batch.frames))
 
     def _terms(self, rescored: str) -> list[RewardTerm]:
         return [term for term in self.rule.terms if term.rescored == rescored]
 
-    def _estimate(self, rows: Batch, terms: Collection[RewardTerm]) -> Batch:
-        """Score rows with the models of these terms; return the columns `estimate` and `model_version`."""
+    def _estimate(self, rows: Batch, terms: Collection[RewardTerm], pictures: Pictures | None = None) -> Batch:
+        """Score rows with the models of these terms; return the columns `estimate` and `model_version`.
+
+        The columns FRAME of the rows are numbers of `pictures`, by default of those in the frame store.
+        """
         if not terms or self.rewards is None:
             return TensorDict({}, batch_size=rows.batch_size)
+        pictures = self.frames.pictures if pictures is None else pictures
         names = [term.name for term in terms if term.looks_at != "frames"]
         estimates = self.rewards.estimate(rows, names) if names else {}
         for term in terms:
             if term.looks_at == "frames":
-                has_frame = rows[FRAME] >= 0
-                frames = {"images": self.frames[rows[FRAME][has_frame]]}
+                images = {camera: scored_pictures(rows, camera, pictures) for camera in term.cameras}
+                has_frame = next(iter(images.values()))[1]
+                frames = {"images": {camera: found for camera, (found, _) in images.items()}}
                 scores = self.rewards.score(term.name, frames) if has_frame.any() else torch.zeros(0)
                 estimates[term.name] = place_estimates(scores, has_frame)
         now = self.rewards.versions

@@ -5,17 +5,18 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.episodes import Array
+from rewardlab.data.packed_batch import PackedBatch, pack
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import CameraFrames, following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.observations import Observation, as_observation, final_rows, replace_rows, stack_steps, to_batch
-from rewardlab.types import Batch
 from rewardlab.workers.reward import RewardWorker
 
 Images = dict[str, Array]
@@ -36,6 +37,7 @@ class FrameRequest:
 
     cameras: tuple[str, ...]
     terminal: bool = False  # only the last frame of each episode; the others are not rendered
+    stored: bool = False  # the learner stores them, for models that score them again: they are in the transitions
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class EnvWorker:
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
         self._to_score: list[Images] = []
+        self._to_store: list[Images] = []
         self._ended: list[Episodes] = []
 
     def ping(self) -> None:
@@ -119,7 +122,7 @@ class EnvWorker:
         """Reset every environment; records that were not fetched are dropped."""
         seeds = np.random.SeedSequence([self.seed, iteration, attempt])
         obs, _ = self.env.reset(seed=int(seeds.generate_state(1)[0]))
-        self._steps, self._to_score, self._ended = [], [], []
+        self._steps, self._to_score, self._to_store, self._ended = [], [], [], []
         n = self.env.num_envs
         self._return, self._length, self._once = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, bool)
         self._last = StepObservation(as_observation(obs), np.zeros(0, np.int64), None)
@@ -150,15 +153,25 @@ class EnvWorker:
         self._record_episodes(row, ended)
         return self._last
 
-    def fetch(self) -> Batch:
-        """Return the transitions [T, N] since the last call, without the actions."""
+    def fetch(self) -> PackedBatch:
+        """Return the transitions [T, N] since the last call, without the actions, and each of their pictures once."""
         steps, self._steps = self._steps, []
-        return to_batch(stack_steps(steps), batch_axes=2)
+        batch = to_batch(stack_steps(steps), batch_axes=2)
+        frames, self._to_store = self._to_store, []
+        if self.request is None or not self.request.stored:
+            return pack(batch) if self.keep_next else PackedBatch(batch)
+        has_frame = torch.ones(batch.batch_size, dtype=torch.bool)
+        if self.request.terminal:
+            has_frame = batch["terminated"] | batch["truncated"]
+        return pack(batch, self._concatenate(frames), has_frame)
 
     def fetch_frames(self) -> Images:
         """Return the frames to score since the last call, [m, H, W, 3] by camera, ordered by step and environment."""
-        assert self.request is not None
         parts, self._to_score = self._to_score, []
+        return self._concatenate(parts)
+
+    def _concatenate(self, parts: list[Images]) -> Images:
+        assert self.request is not None
         height, width = self.config.frame_size
         nothing = np.zeros((0, height, width, 3), np.uint8)
         return {camera: np.concatenate([nothing, *(part[camera] for part in parts)]) for camera in self.request.cameras}
@@ -176,10 +189,15 @@ class EnvWorker:
     def _record_frames(self, obs: Any, infos: Any, done: Array) -> None:
         if self._frames is None or self.request is None:
             return
-        if not self.request.terminal:
-            self._to_score.append(self._frames.following(obs, infos, done))
-        elif done.any():
-            self._to_score.append(self._frames.final(infos, np.flatnonzero(done)))
+        if self.request.terminal and not done.any():
+            return
+        terminal = self.request.terminal
+        frames = (
+            self._frames.final(infos, np.flatnonzero(done)) if terminal else self._frames.following(obs, infos, done)
+        )
+        self._to_score.append(frames)
+        if self.request.stored:
+            self._to_store.append(frames)
 
     def _record_episodes(self, row: dict[str, Any], ended: Array) -> None:
         self._return += row["env_reward"]

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.data.episodes import Array
+from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.observations import Observation, to_batch
@@ -110,7 +111,7 @@ class RolloutWorker:
 class Rollout:
     """A rollout of T steps of all environments."""
 
-    batch: Batch  # [T, N], with the estimates of models that look at frames
+    batch: PackedBatch  # [T, N], with the estimates of models that look at frames
     frames: "RolloutFrames | None"  # None if no model looks at frames
     episodes: Episodes  # that ended in the rollout
     waiting_time: float  # seconds between the last step and the last estimate
@@ -188,15 +189,16 @@ class Lanes:
                         scores[lane].append(score)
         actions = [policy.submit("fetch", self._observations[lane]) for lane, policy in enumerate(self.policies)]
         transitions = self.envs.call("fetch")
-        lanes = [chosen.result().update(made.result()) for chosen, made in zip(actions, transitions, strict=True)]
-        batch: Batch = TensorDict.cat(lanes, dim=1)
+        lanes = [_join(chosen.result(), made.result()) for chosen, made in zip(actions, transitions, strict=True)]
+        batch = PackedBatch.cat(lanes, dim=1)
         episodes = Episodes.concatenate(self.envs.call("fetch_episodes").result())
         if self.rewards is None:
             return Rollout(batch, None, episodes, 0.0, reset)
         start = time.perf_counter()
         parts = [[future.result() for future in lane] for lane in scores]
         waiting_time = time.perf_counter() - start
-        return Rollout(batch, self._add_estimates(batch, lanes, parts, frames), episodes, waiting_time, reset)
+        scored = self._add_estimates(batch.rows, [lane.rows for lane in lanes], parts, frames)
+        return Rollout(batch, scored, episodes, waiting_time, reset)
 
     def _add_estimates(
         self,
@@ -228,6 +230,10 @@ class Lanes:
                 worker.submit("ping").result()
             except WorkerDied:
                 worker.restart()
+
+
+def _join(actions: Batch, transitions: PackedBatch) -> PackedBatch:
+    return PackedBatch(actions.update(transitions.rows), transitions.frames)
 
 
 def _scored_steps(lanes: list[Batch], counts: list[int]) -> tuple[Tensor, Tensor]:

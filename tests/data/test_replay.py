@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rewardlab.data.frame_store import FrameStore
+from rewardlab.data.packed_batch import FRAME, PackedBatch, pack, scored_pictures
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.errors import DataError
 from rewardlab.types import Batch
@@ -107,55 +107,57 @@ def test_relabelling_with_nonsense_changes_nothing(broken: str) -> None:
     assert torch.equal(buffer.state_dict()["rows"]["reward"], torch.arange(8.0))
 
 
-def with_frames(store: FrameStore, first: int, count: int) -> Batch:
-    """Every other row has a frame, which shows the number of its row."""
+def with_frames(first: int, count: int) -> PackedBatch:
+    """Every other row has a frame to score, which shows the number of its row."""
     rows = transitions(first, count)
     has_frame = rows["action"] % 2 == 0
     pictures = rows["action"][has_frame].to(torch.uint8)[:, None, None, None].repeat(1, 2, 2, 3)
-    return rows.set("frame", store.add({"hand": pictures}, has_frame))
+    return pack(rows, {"side": pictures}, has_frame)
 
 
 def shown(buffer: ReplayBuffer) -> None:
     """Each row that should have a frame has its own."""
     drawn = buffer.sample(200, dice())
-    slots = drawn["frame"]
-    assert torch.equal(slots >= 0, drawn["action"] % 2 == 0)
-    pictures = buffer.frames[slots[slots >= 0]]["hand"]
-    assert torch.equal(pictures[:, 1, 1, 2].long(), drawn["action"][slots >= 0])
+    pictures, has_frame = scored_pictures(drawn, "side", buffer.frames.pictures)
+    assert torch.equal(has_frame, drawn["action"] % 2 == 0)
+    assert torch.equal(pictures[:, 1, 1, 2].long(), drawn["action"][has_frame])
 
 
 def test_frames_leave_the_store_with_their_rows() -> None:
     buffer = ReplayBuffer(10)
     first = 0
     for count in (4, 4, 4, 1, 7, 10, 25, 3):
-        buffer.add(with_frames(buffer.frames, first, count))
+        buffer.add(with_frames(first, count))
         first += count
         shown(buffer)
-        assert len(buffer.frames) == len([n for n in range(max(0, first - 10), first) if n % 2 == 0])
+        stored = range(max(0, first - 10), first)
+        assert len(buffer.frames) == len(stored) + len([n for n in stored if n % 2 == 0])
     restored = ReplayBuffer(10)
     restored.load_state_dict(buffer.state_dict())
     shown(restored)
+    assert len(restored.frames) == len(buffer.frames)
+    restored.load_state_dict(buffer.state_dict())  # instead of what it has
     assert len(restored.frames) == len(buffer.frames)
 
 
 def test_no_frame_at_all_is_stored_and_restored_too() -> None:
     """In terminal mode no episode may have ended yet."""
     buffer = ReplayBuffer(10)
-    rows = transitions(0, 3)
-    nothing = torch.zeros(3, dtype=torch.bool)
-    buffer.add(rows.set("frame", buffer.frames.add({"hand": torch.zeros(0, 2, 2, 3)}, nothing)))
+    nothing = torch.zeros(0, 2, 2, 3, dtype=torch.uint8)
+    buffer.add(pack(transitions(0, 3), {"side": nothing}, torch.zeros(3, dtype=torch.bool)))
     restored = ReplayBuffer(10)
     restored.load_state_dict(buffer.state_dict())
     for each in (buffer, restored):
-        assert (each.sample(5, dice())["frame"] == -1).all()
-        assert len(each.frames) == 0
-    with pytest.raises(DataError, match=r"'hand' are \[4, 4, 3\], those stored before \[2, 2, 3\]"):
-        buffer.frames.add({"hand": torch.zeros(1, 4, 4, 3)}, torch.tensor([True]))
+        assert (each.sample(5, dice())[FRAME, "side"] == -1).all()
+        assert len(each.frames) == 3  # of observations
+    larger = pack(transitions(3, 1), {"side": torch.zeros(1, 4, 4, 3, dtype=torch.uint8)}, torch.tensor([True]))
+    with pytest.raises(DataError, match=r"frame.side are \[4, 4, 3\] torch.uint8, those stored before \[2, 2, 3\]"):
+        buffer.add(larger)
 
 
 def test_a_frame_for_each_row_that_says_so() -> None:
-    with pytest.raises(DataError, match=r"found \{'hand': 3\} frames for 2 transitions"):
-        FrameStore().add({"hand": torch.zeros(3, 2, 2, 3)}, torch.tensor([True, False, True]))
+    with pytest.raises(DataError, match="found 3 frames of 'side' for 2 transitions"):
+        pack(transitions(0, 3), {"side": torch.zeros(3, 2, 2, 3)}, torch.tensor([True, False, True]))
 
 
 @pytest.mark.parametrize("added", [0, 6, 14])

@@ -115,7 +115,7 @@ def test_its_goals_arrive_at_a_policy_and_in_a_rollout() -> None:
     for _ in range(20):
         state = {key: torch.from_numpy(value) for key, value in arrival.observation.items()}
         arrival = worker.step(Solver().act(state, torch.Generator())["action"].numpy())
-    rollout = worker.fetch()
+    rollout = worker.fetch().unpack()
     assert set(rollout["observation"].keys()) == {"state", "achieved_goal", "desired_goal"}
     ended, after = rollout["terminated"], rollout["next_observation"]
     assert ended.any()

@@ -12,7 +12,9 @@ from tensordict import TensorDict
 from rewardlab.cli import main
 from rewardlab.config import load_config
 from rewardlab.data import read_episodes
+from rewardlab.data.packed_batch import scored_pictures
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.keys import DEFAULT_CAMERA as CAMERA
 from rewardlab.rewards import BinaryRewardClassifier, load_reward_model
 from rewardlab.rewards.manager import RewardManager, compute_reward
 from rewardlab.rl import SAC as SACLearner
@@ -53,10 +55,9 @@ def test_off_policy_a_changed_classifier_scores_stored_transitions_again(
     assert actor.replay is not None
     rows = actor.sample()
     ended = rows["terminated"] | rows["truncated"]
-    has_frame = rows["frame"] >= 0
+    frames, has_frame = scored_pictures(rows, CAMERA, actor.frames.pictures)
     assert torch.equal(has_frame, ended if mode == "terminal" else torch.ones_like(ended))
     assert len(actor.frames) == (3 * 8 if mode == "terminal" else 3 * 5 * 8)  # 3 rollouts of 5 steps, 8 environments
-    frames = actor.frames[rows["frame"][has_frame]]
     after = newest(model, actor).probabilities(frames)
     assert not torch.equal(load_reward_model(model).probabilities(frames), after)  # type: ignore[attr-defined]
     torch.testing.assert_close(rows["reward"][has_frame], after)
@@ -73,7 +74,7 @@ def test_off_policy_a_cotrained_classifier_beside_novelty(
         train(tmp_path / "run", *settings, *SAC, "runner.max_epochs=2")
     actor = actors[0]
     batch = actor.sample()
-    seen = newest(model, actor).probabilities(actor.frames[batch["frame"]])
+    seen = newest(model, actor).probabilities(scored_pictures(batch, CAMERA, actor.frames.pictures)[0])
     assert actor.rewards is not None
     new = actor.rewards.models["rnd"].estimate(batch)["reward"]
     torch.testing.assert_close(batch["reward"], 2 * seen + 3 * new)
@@ -122,7 +123,8 @@ def test_demonstrations_beside_a_classifier_and_any_other_model(
     assert actor.rewards is not None
     whole = actor.demos._filled  # in the order of the episodes, which ngu needs
     whole = whole.copy().update(actor._estimate(whole, [term for term in actor.rule.terms if term.name != "ngu"]))
-    seen = load_reward_model(model).probabilities(actor.frames[whole["frame"]])  # type: ignore[attr-defined]
+    frames, _ = scored_pictures(whole, CAMERA, actor.frames.pictures)
+    seen = load_reward_model(model).probabilities(frames)  # type: ignore[attr-defined]
     new = actor.rewards.models[other].estimate(actor.rewards.model_inputs(whole))["reward"]
     torch.testing.assert_close(compute_reward(actor.rule, whole), 2 * seen + 3 * new)
     assert new.std() > 0
@@ -161,7 +163,7 @@ def test_demonstrations_are_drawn_with_goals_that_were_reached(tmp_path: Path) -
         actions = rng.integers(0, env.spaces()[1].n, (20, cfg.env.train.num_envs))  # type: ignore[attr-defined]
         for action in actions:
             env.step(action)
-        rollout: TensorDict = env.fetch().update({"action": torch.from_numpy(actions)})
+        rollout: TensorDict = env.fetch().unpack().update({"action": torch.from_numpy(actions)})
         ended = rollout["terminated"] | rollout["truncated"]
         rollout["truncated"][-1] |= ~ended[-1]
         if buffer == 0:
@@ -240,12 +242,12 @@ def test_a_verdict_ends_episodes_in_a_run(tmp_path: Path, mode: str, monkeypatch
     monkeypatch.setattr(ActorWorker, "add", watched)
     path = classifier.save(tmp_path / "model")
     train(tmp_path / "first", *learned(path, "reward.reward_type=continuous"), "runner.max_epochs=1")
-    high = float(rollouts[0]["estimate", NAME].quantile(0.9))
+    high = float(rollouts[0].rows["estimate", NAME].quantile(0.9))
     more = [f"reward.reward_threshold={high}", f"reward.reward_mode={mode}", "+reward.model.ends_episode=true"]
     data = tmp_path / "data"
     more += ["data.collection.enabled=true", f"data.collection.save_dir={data}"]
     train(tmp_path / "run", *learned(path, *more), "runner.max_epochs=1")
-    batch = rollouts[1]
+    batch = rollouts[1].rows
     called = batch["estimate", NAME] > high  # false at steps that were not scored
     ended = batch["terminated"] | batch["truncated"]
     assert called.any()

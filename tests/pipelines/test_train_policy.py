@@ -113,9 +113,13 @@ def test_the_reward_reaches_the_learner(model: Path, tmp_path: Path, config: str
     assert not any(same(one, other) for k, one in enumerate(policies) for other in policies[:k])
 
 
-def test_sac_resumes_with_its_replay_buffer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("images", [False, True])
+def test_sac_resumes_with_its_replay_buffer(model: Path, tmp_path: Path, images: bool) -> None:
     sac = ["algorithm.name=sac", "algorithm.sac.learning_starts=40", "algorithm.sac.rollout_steps=5"]
     sac += ["algorithm.sac.utd_ratio=0.1", "algorithm.sac.replay_size=500"]
+    if images:  # the policy and the classifier look at the same camera; the ring wraps around
+        sac += ["env.train.obs_mode=proprio+images", "actor.model.kind=cnn", "algorithm.sac.replay_size=130"]
+        sac += learned(model, "reward.reward_type=continuous", "reward.relabel=sample")
     whole = train(tmp_path / "whole", *sac, "runner.max_epochs=4")
     train(tmp_path / "parts", *sac, "runner.max_epochs=2")
     last = train(

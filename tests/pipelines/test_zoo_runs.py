@@ -165,7 +165,7 @@ def test_off_policy_transitions_are_scored_by_the_newest_model(tmp_path: Path) -
     env.begin(0)
     for _ in range(8):
         env.step(np.zeros(4, np.int64))
-    rollout = env.fetch().update({"action": torch.zeros(8, 4, dtype=torch.int64)})
+    rollout = env.fetch().unpack().update({"action": torch.zeros(8, 4, dtype=torch.int64)})
     rollout = rollout.update({"reward": torch.zeros(8, 4)})
     actor.add(rollout, env_steps=0)
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
     actions = rng.integers(0, 2, (60, 8))
     for action in actions:
         env.step(action)
-    steps: TensorDict = env.fetch().update({"action": torch.from_numpy(actions)})
+    steps: TensorDict = env.fetch().unpack().update({"action": torch.from_numpy(actions)})
     whole = rewards.estimate_rollout(steps).estimates[name]
     rewards.begin()
     parts = [rewards.estimate_rollout(steps[start : start + 7]) for start in range(0, 60, 7)]

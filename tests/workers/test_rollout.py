@@ -1,5 +1,6 @@
 """Rollouts: every column is what happened, the true last frames are scored, one worker or several."""
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import ClusterConfig, ExperimentConfig
+from rewardlab.data.packed_batch import scored_pictures
 from rewardlab.errors import DataError
 from rewardlab.observations import to_batch
 from rewardlab.rewards import ResNetRewardModel
@@ -52,7 +54,7 @@ def roll(
 def test_a_rollout_is_what_happened() -> None:
     cfg = config()
     rollout, lanes = roll(cfg, 7)
-    batch = rollout.batch
+    batch = rollout.batch.unpack()
     assert batch.batch_size == (7, 4)
     ended = batch["terminated"] | batch["truncated"]
     assert ended.nonzero()[:, 0].unique().tolist() == [2, 5]  # episodes of three steps
@@ -69,7 +71,7 @@ def test_a_rollout_is_what_happened() -> None:
 
 
 def test_the_same_seed_gives_the_same_rollout() -> None:
-    one, other = (roll(config(), 4)[0].batch for _ in range(2))
+    one, other = (roll(config(), 4)[0].batch.rows for _ in range(2))
     assert (one == other).all()
 
 
@@ -90,7 +92,7 @@ def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, 
     ).reward
     request = FrameRequest((CAMERA,), terminal=mode == "terminal")
     rollout, _ = roll(cfg, 13, workers=workers, frames=request, rewards=reward)
-    batch = rollout.batch
+    batch = rollout.batch.unpack()
     scored = (batch["terminated"] | batch["truncated"]) if mode == "terminal" else torch.ones(13, 4, dtype=torch.bool)
     frames = batch["next_observation", "images", CAMERA][scored]
     assert rollout.frames is not None
@@ -104,6 +106,28 @@ def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, 
     assert torch.equal(estimate[scored], load_reward_model(checkpoint).probabilities(frames))
     assert estimate[~scored].isnan().all()
     assert (batch["model_version", "resnet_reward"] == 0).all()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_each_picture_crosses_processes_once(terminal: bool) -> None:
+    """The policy and a reward model that scores again look at the same camera."""
+    cfg = config(obs_mode="state+images", num_envs=3, max_episode_steps=4)
+    request = FrameRequest((CAMERA,), terminal=terminal, stored=True)
+    worker = EnvWorker(cfg.env.train, seed=0, frames=request, keep_next=True)
+    worker.begin(0)
+    for _ in range(2):
+        for _ in range(6):
+            worker.step(np.ones((3, 4), np.float32) * 0.3)
+        packed = worker.fetch()
+        batch = packed.unpack()
+        ended = batch["terminated"] | batch["truncated"]
+        assert len(packed.frames[CAMERA]) == 7 * 3 + int(
+            ended[:-1].sum()
+        )  # seven moments, and the last ones of episodes
+        assert len(pickle.dumps(packed)) < len(packed.frames[CAMERA]) * 32 * 32 * 3 * 1.1 + 5000
+        pictures, has_frame = scored_pictures(batch, CAMERA, packed.frames)
+        assert torch.equal(has_frame, ended if terminal else torch.ones_like(ended))
+        assert torch.equal(pictures, batch["next_observation", "images", CAMERA][has_frame])
 
 
 def test_terminal_mode_draws_last_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:

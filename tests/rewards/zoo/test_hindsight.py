@@ -110,7 +110,7 @@ def test_in_bitflip_a_relabelled_transition_ends_where_its_goal_is_reached() -> 
     random = np.random.default_rng(0)
     for _ in range(60):
         worker.step(random.integers(0, 3, 8))
-    rollout = worker.fetch()
+    rollout = worker.fetch().unpack()
     rollout["reward"] = rollout["env_reward"]
     model: Any = new("her")
     assert torch.equal(model.estimate(rollout)["reward"], rollout["env_reward"])
@@ -138,7 +138,7 @@ def test_dqn_flips_eight_bits_with_hindsight_and_not_without(with_hindsight: boo
         actor.begin(iteration)
         for _ in range(8):
             arrival = worker.step(actor.act(arrival))
-        rollout = actor.fetch(arrival).update(worker.fetch())
+        rollout = actor.fetch(arrival).update(worker.fetch().unpack())
         rollout["reward"] = rollout["env_reward"]
         replay.add_rollout(rollout)
         for _ in range(20):
