@@ -38,7 +38,8 @@ class StepRewards:
     episode with AutoresetMode.DISABLED.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], manager: RewardManager) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], manager: RewardManager, *, advice: str = _ADVICE) -> None:
+        """Check that the environment fits; `advice` ends the error about a missing camera."""
         self.manager = manager
         self.autoreset = autoreset_mode(env)
         self._running = np.zeros(env.num_envs, bool)
@@ -47,7 +48,7 @@ class StepRewards:
         for name, model in manager.models.items():
             if model.looks_at == "frames":
                 size = model.image_size[1:]  # type: ignore[attr-defined]
-                self._cameras[name] = CameraFrames(env, model.image_keys, size, advice=_ADVICE)  # type: ignore[attr-defined]
+                self._cameras[name] = CameraFrames(env, model.image_keys, size, advice=advice)  # type: ignore[attr-defined]
                 self._cameras[name].check()
             elif model.looks_at == "episodes":
                 raise ConfigError(
@@ -57,7 +58,8 @@ class StepRewards:
         if self.autoreset != AutoresetMode.DISABLED and any(term.ends_episode for term in manager.terms):
             raise ConfigError(
                 "reward.model.ends_episode: found true, but this vector environment resets itself before the reward "
-                "model can score the frame; wrap the single environments, or use AutoresetMode.DISABLED"
+                "model can score the frame; wrap the single environments with RewardModelWrapper, or use "
+                "AutoresetMode.DISABLED"
             )
         self._sees_transitions = len(self._cameras) < len(manager.models)
 

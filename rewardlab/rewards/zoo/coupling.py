@@ -15,7 +15,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 _SPENT = 1e-12  # mass that is rounding
 _STEPS_TOGETHER = 16  # distances are computed for so many steps at once, from the atoms that have mass left
-_RADII = (1.25, 1.8, math.inf)  # how far a step looks, relative to how far the one before had to go
+_RADII = (1.25, 1.8)  # how far a step looks, relative to how far the one before had to go, before it looks everywhere
 
 
 def couple(points_TF: Floats, atoms_AF: Floats, owed: float, mass_A: Floats) -> Floats:
@@ -53,8 +53,8 @@ def _nearest(
     distance: Floats, square: float, left: Floats, owed: float, reach: float
 ) -> tuple[npt.NDArray[np.intp], Floats]:
     """Return the nearest atoms, which have the mass `owed` or are all there are, and the mass up to each of them."""
-    for radius in _RADII:
-        near = (distance <= (radius * reach) ** 2 - square).nonzero()[0]
+    for limit in (*((radius * reach) ** 2 - square for radius in _RADII), math.inf):
+        near = (distance <= limit).nonzero()[0]
         near = near[distance[near].argsort()]
         until = left[near].cumsum()
         if len(until) and until[-1] >= owed:
