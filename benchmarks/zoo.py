@@ -81,6 +81,30 @@ def estimates(table: Table) -> None:
         table.add_row(f"{name}: estimate, transitions/s", measured, bar)
 
 
+def long_episodes(table: Table) -> None:
+    """The cost of a rollout of 64 steps of 8 environments whose episodes have been running for a while."""
+    for name, settings in (("ngu", {}), ("pwil", {"horizon": 50_000})):
+        model = build(name, update_per_collect=5, **settings)
+        model.train()
+        times = {}
+        for begun in (0, 2560, 10_240):
+            carried = None
+            for seed in range(begun // 64):
+                _, carried = model.estimate_next(endless_rollout(seed), carried)
+            rollout = endless_rollout(9)
+            calls = [seconds(lambda r=rollout, c=carried: model.estimate_next(r, c)) for _ in range(ROUNDS)]  # type: ignore[misc]
+            times[begun] = statistics.median(calls)
+        for later, earlier in ((2560, 0), (10_240, 2560)):
+            ratio = f"{times[later] / times[earlier]:.2f}x ({1000 * times[earlier]:.0f} ms at step {earlier:,})"
+            table.add_row(f"{name}: estimate of a rollout at step {later:,} / {earlier:,}", ratio, "constant cost")
+
+
+def endless_rollout(seed: int) -> TensorDict:
+    rollout = cartpole_batch(64 * 8, seed)
+    rollout["terminated"] = torch.zeros_like(rollout["terminated"])
+    return rollout.reshape(64, 8)
+
+
 def plain_training(model: Any, name: str) -> Callable[[], None]:
     """The same loss of the same network, on batches that were drawn before."""
     policy = next(iter(model._batches(model._collected())))
@@ -135,6 +159,7 @@ def main() -> None:
     torch.set_num_threads(1)
     table = Table("reward models", "measured", "bar", title=f"1 thread, load {os.getloadavg()[0]:.1f} at the start")
     estimates(table)
+    long_episodes(table)
     training(table)
     preferences(table)
     lists(table)

@@ -24,7 +24,7 @@ from rewardlab.rewards.step_rewards import Step, StepRewards
 try:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 except ModuleNotFoundError as error:
-    if error.name != "stable_baselines3":
+    if not (error.name or "").startswith("stable_baselines3"):
         raise
     text = "RewardModelVecEnvWrapper needs Stable-Baselines3, which is not installed: pip install 'rewardlab[sb3]'"
     raise ModuleNotFoundError(text, name=error.name) from None

@@ -74,7 +74,7 @@ class StepRewards:
         Estimates are NaN where the model did not score the step. Models with `ends_episode` terminate episodes too.
         """
         check_autoreset(self.autoreset, step.infos)
-        running = self._running
+        running, rule = self._running, self.manager.rule
         ended = (step.terminated | step.truncated) & running
         columns = {
             "env_reward": step.env_reward,
@@ -85,9 +85,9 @@ class StepRewards:
         if self._sees_transitions:
             batch["observation"], batch["next_observation"] = self._before, self._next_observation(step, ended)
             batch["action"] = torch.as_tensor(step.action)
-        estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in self.manager.terms}
+        estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in rule.terms}
         batch[ESTIMATE] = estimates
-        for term in self.manager.terms:
+        for term in rule.terms:
             if term.ends_episode:
                 batch["terminated"] |= term.predicts_success(estimates[term.name])
         terminated = batch["terminated"].numpy() | step.terminated
@@ -98,7 +98,7 @@ class StepRewards:
             AutoresetMode.DISABLED: running & ~ended,
         }[self.autoreset]
         self._store_observation(step.obs)
-        return compute_reward(self.manager.rule, batch), estimates, terminated
+        return compute_reward(rule, batch), estimates, terminated
 
     def _estimate(self, term: RewardTerm, step: Step, batch: TensorDict, running: Bools, ended: Bools) -> Tensor:
         scored = ended if term.scored == "last_step" and not term.ends_episode else running
