@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.config.schema import AlgorithmConfig, RewardConfig
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError
 from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, mlp
 from rewardlab.models.running_stats import RunningMeanStd
 from rewardlab.rewards.base import register_reward_model, with_rewards
@@ -315,8 +315,6 @@ class NGURewardModel(EpisodeRewardModel, IntrinsicRewardModel):
         memory = [nothing] * rows.environments if carried is None else carried
         if not len(rows):
             return torch.zeros(0, device=self.device), memory
-        if len(memory) != rows.environments:
-            raise DataError(f"the rollout has {rows.environments} environments, the one before it had {len(memory)}")
         before, after, error = self._embedded(rows)
         reward = torch.empty_like(error)
         following = [nothing] * rows.environments

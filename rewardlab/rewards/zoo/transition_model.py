@@ -258,7 +258,7 @@ class EpisodeRewardModel(TransitionRewardModel):
 
     @abstractmethod
     def _score_episodes(self, rows: Rows, carried: Any) -> tuple[Tensor, Any]:
-        """Return the score of each row, and what the unfinished episodes need in the next call, as `carried`.
+        """Return the score of each row, and what the unfinished episodes need in the next call, by environment.
 
         Without `carried` (None), every episode begins with its first row.
         """
@@ -270,6 +270,8 @@ class EpisodeRewardModel(TransitionRewardModel):
     def estimate_next(self, data: Any, carried: Any = None) -> tuple[Any, Any]:
         rows = self._read(data)
         self._check_ready()
+        if carried is not None and len(carried) != rows.environments:
+            raise DataError(f"the rollout has {rows.environments} environments, the one before it had {len(carried)}")
         scores, carried = self._score_episodes(rows, carried)
         return self._with_rewards(data, scores.reshape(rows.shape)), carried
 
