@@ -21,9 +21,13 @@ _POSITION = "place_in_episode"  # the column with the number of rows of the same
 
 
 class WholeEpisodes:
-    """Joins consecutive rollouts: returns the episodes that have ended, and stores unfinished ones until they end."""
+    """Joins consecutive rollouts: returns the episodes that have ended, and stores unfinished ones until they end.
 
-    def __init__(self) -> None:
+    An unfinished episode of `longest` steps or more is returned too, as if it were truncated there.
+    """
+
+    def __init__(self, longest: int | None = None) -> None:
+        self.longest = longest
         self.forget()
 
     def __len__(self) -> int:
@@ -56,8 +60,17 @@ class WholeEpisodes:
         ends = _ends(rows).nonzero().squeeze(-1)
         last_end = torch.full((envs,), -1).scatter_reduce(0, env[ends], ends, "amax")
         ended = torch.arange(len(rows)) <= last_end[env]
+        if self.longest is not None:
+            ended |= self._cut(rows, env, ended)
         self.unfinished, self._env = rows[~ended], env[~ended]
-        return rows[ended] if len(ends) else None
+        return rows[ended] if ended.any() else None
+
+    def _cut(self, rows: Batch, env: Tensor, ended: Tensor) -> Tensor:
+        """Mark the last step of unfinished episodes that are too long as truncated; return which rows are theirs."""
+        too_long = env[~ended].bincount(minlength=int(self._num_envs or 0)) >= (self.longest or 0)
+        last = env.bincount().cumsum(0) - 1  # every environment has rows, one environment after the other
+        rows["truncated"][last[too_long]] = True
+        return too_long[env]
 
 
 class EpisodeReplay(ReplayBuffer):

@@ -16,6 +16,7 @@ from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
+from rewardlab.envs.last_frame import LastFrameWrapper
 from rewardlab.envs.step_results import (
     CameraFrames,
     check_autoreset,
@@ -30,15 +31,22 @@ from rewardlab.observations import final_rows, read_parts, read_vectors, to_nump
 
 if TYPE_CHECKING:
     from rewardlab.rewards.env_wrappers import RewardModelVectorWrapper, RewardModelWrapper
+    from rewardlab.rewards.sb3_wrapper import RewardModelVecEnvWrapper as RewardModelVecEnvWrapper
 else:
+    _DEFINED_IN = {
+        "RewardModelVecEnvWrapper": "rewardlab.rewards.sb3_wrapper",
+        "RewardModelVectorWrapper": "rewardlab.rewards.env_wrappers",
+        "RewardModelWrapper": "rewardlab.rewards.env_wrappers",
+    }
 
     def __getattr__(name: str) -> type:
-        if name not in __all__:
+        if name not in _DEFINED_IN:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module("rewardlab.rewards.env_wrappers"), name)
+        return getattr(importlib.import_module(_DEFINED_IN[name]), name)
 
 
-__all__ = ["DataCollectorWrapper", "RewardModelVectorWrapper", "RewardModelWrapper"]
+# Without RewardModelVecEnvWrapper, so that `import *` does not need Stable-Baselines3.
+__all__ = ["DataCollectorWrapper", "LastFrameWrapper", "RewardModelVectorWrapper", "RewardModelWrapper"]
 
 
 class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):

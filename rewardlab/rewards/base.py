@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from gymnasium import Space
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
 from rewardlab.config.schema import AlgorithmConfig, DataConfig, RewardConfig
@@ -48,6 +48,8 @@ class BaseRewardModel(ABC):
     # The data that `estimate` needs: frames of `image_keys`, transitions in any order, or whole episodes in time order
     # (because the reward of a step depends on the steps before it).
     looks_at: ClassVar[LooksAt] = "transitions"
+    # Models over episodes learn from an episode when it ends, or has so many steps; None: only when it ends.
+    longest_episode: int | None = None
     gives_probability: ClassVar[bool] = False  # estimates are probabilities of success, to compare with `threshold`
     begins_untrained: ClassVar[bool] = False  # rewards are meaningless before `train`
     hindsight: ClassVar[bool] = False  # samples stored transitions with other goals (`HERRewardModel.sample`)
@@ -58,6 +60,16 @@ class BaseRewardModel(ABC):
 
         Neither `data` nor the model is changed. See `with_rewards`.
         """
+
+    def estimate_next(self, data: Any, carried: Any = None) -> tuple[Any, Any]:
+        """Estimate a rollout [T, N] that continues the last one, for models that look at episodes.
+
+        Return what `estimate` does and what to pass as `carried` with the next rollout; None begins new episodes. By
+        default that is every step of the unfinished episodes, which are estimated again. A model whose reward depends
+        on less should carry less, so that the cost does not grow with the episode.
+        """
+        whole = data if carried is None else TensorDict.cat([carried, data])
+        return self.estimate(whole)[-len(data) :], _unfinished_steps(whole)
 
     @abstractmethod
     def train(self) -> None:
@@ -170,6 +182,14 @@ class BaseRewardModel(ABC):
 
     def read_files(self) -> None:  # noqa: B027 - most settings name none
         """Read the files that the settings name, such as pretrained weights: constructors read none."""
+
+
+def _unfinished_steps(steps: TensorDictBase) -> TensorDictBase | None:
+    """Return the last steps of [T, N], from the first step of the oldest unfinished episode on."""
+    ended = steps["terminated"] | steps["truncated"]
+    number = torch.arange(1, len(ended) + 1, device=ended.device)[:, None]
+    begins = int((ended * number).amax(0).amin())
+    return steps[begins:].clone() if begins < len(steps) else None
 
 
 def checked_scores(scores: Tensor) -> Tensor:

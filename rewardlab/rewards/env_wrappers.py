@@ -59,7 +59,7 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
         info = {**info, "env_reward": float(env_reward)}
         for name, estimate in estimates.items():
             if not estimate[0].isnan():
-                info[_info_key(self.manager, name)] = float(estimate[0])
+                info[info_key(self.manager, name)] = float(estimate[0])
         return obs, float(reward[0]), bool(ended[0]), truncated, info
 
 
@@ -88,7 +88,7 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
         reward, estimates, ended = self._rewards.compute(step)
         infos = {**infos, "env_reward": env_reward, "_env_reward": np.ones(self.num_envs, bool)}
         for name, estimate in estimates.items():
-            key = _info_key(self.manager, name)
+            key = info_key(self.manager, name)
             infos[key], infos[f"_{key}"] = estimate.numpy(), ~np.isnan(estimate.numpy())
         learned = reward.to(env_reward.device) if isinstance(env_reward, Tensor) else reward.numpy()
         if (ended != ends[0]).any():
@@ -114,7 +114,8 @@ def reward_manager(source: RewardSource, device: str | torch.device, settings: d
     return RewardManager.from_config(config_from_mapping({"reward": section}).reward, device)
 
 
-def _info_key(manager: RewardManager, name: str) -> str:
+def info_key(manager: RewardManager, name: str) -> str:
+    """Return the key of a model's estimate in an info dictionary."""
     if len(manager.models) > 1:
         return f"reward_model/{name}"
     return "reward_model/prob" if manager.models[name].gives_probability else "reward_model/estimate"

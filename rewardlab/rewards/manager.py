@@ -22,7 +22,7 @@ from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.devices import on_cpu
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
-from rewardlab.rewards.base import BaseRewardModel, LooksAt
+from rewardlab.rewards.base import BaseRewardModel, LooksAt, checked_scores
 from rewardlab.rewards.debug_images import DebugImageWriter, debug_directory
 from rewardlab.rewards.loading import create_reward_model, load_reward_model, model_class, named_models
 from rewardlab.types import Batch
@@ -270,6 +270,11 @@ class RewardManager:
             for name, model in self.models.items()
             if model.looks_at != "frames" and (names is None or name in names)
         }
+
+    def estimate_next(self, name: str, rollout: Batch, carried: Any) -> tuple[Tensor, Any]:
+        """Return the estimates of one model for the rollout after the last one; see `BaseRewardModel.estimate_next`."""
+        estimated, carried = self.models[name].estimate_next(self.model_inputs(rollout), carried)
+        return checked_scores(estimated["reward"]).float().cpu().reshape(rollout.batch_size), carried
 
     def model_inputs(self, batch: Batch) -> Batch:
         """Return the columns of transitions that models see, with clipped actions.

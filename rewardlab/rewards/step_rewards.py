@@ -38,7 +38,8 @@ class StepRewards:
     episode with AutoresetMode.DISABLED.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], manager: RewardManager) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], manager: RewardManager, *, advice: str = _ADVICE) -> None:
+        """Check that the environment fits; `advice` ends the error about a missing camera."""
         self.manager = manager
         self.autoreset = autoreset_mode(env)
         self._running = np.zeros(env.num_envs, bool)
@@ -47,7 +48,7 @@ class StepRewards:
         for name, model in manager.models.items():
             if model.looks_at == "frames":
                 size = model.image_size[1:]  # type: ignore[attr-defined]
-                self._cameras[name] = CameraFrames(env, model.image_keys, size, advice=_ADVICE)  # type: ignore[attr-defined]
+                self._cameras[name] = CameraFrames(env, model.image_keys, size, advice=advice)  # type: ignore[attr-defined]
                 self._cameras[name].check()
             elif model.looks_at == "episodes":
                 raise ConfigError(
@@ -57,7 +58,8 @@ class StepRewards:
         if self.autoreset != AutoresetMode.DISABLED and any(term.ends_episode for term in manager.terms):
             raise ConfigError(
                 "reward.model.ends_episode: found true, but this vector environment resets itself before the reward "
-                "model can score the frame; wrap the single environments, or use AutoresetMode.DISABLED"
+                "model can score the frame; wrap the single environments with RewardModelWrapper, or use "
+                "AutoresetMode.DISABLED"
             )
         self._sees_transitions = len(self._cameras) < len(manager.models)
 
@@ -72,7 +74,7 @@ class StepRewards:
         Estimates are NaN where the model did not score the step. Models with `ends_episode` terminate episodes too.
         """
         check_autoreset(self.autoreset, step.infos)
-        running = self._running
+        running, rule = self._running, self.manager.rule
         ended = (step.terminated | step.truncated) & running
         columns = {
             "env_reward": step.env_reward,
@@ -83,9 +85,9 @@ class StepRewards:
         if self._sees_transitions:
             batch["observation"], batch["next_observation"] = self._before, self._next_observation(step, ended)
             batch["action"] = torch.as_tensor(step.action)
-        estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in self.manager.terms}
+        estimates = {term.name: self._estimate(term, step, batch, running, ended) for term in rule.terms}
         batch[ESTIMATE] = estimates
-        for term in self.manager.terms:
+        for term in rule.terms:
             if term.ends_episode:
                 batch["terminated"] |= term.predicts_success(estimates[term.name])
         terminated = batch["terminated"].numpy() | step.terminated
@@ -96,7 +98,7 @@ class StepRewards:
             AutoresetMode.DISABLED: running & ~ended,
         }[self.autoreset]
         self._store_observation(step.obs)
-        return compute_reward(self.manager.rule, batch), estimates, terminated
+        return compute_reward(rule, batch), estimates, terminated
 
     def _estimate(self, term: RewardTerm, step: Step, batch: TensorDict, running: Bools, ended: Bools) -> Tensor:
         scored = ended if term.scored == "last_step" and not term.ends_episode else running

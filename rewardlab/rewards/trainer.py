@@ -4,9 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import torch
 from gymnasium import Space
-from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.compat.ding_models import adapted
@@ -17,7 +15,7 @@ from rewardlab.devices import CPU, on_cpu
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import BaseRewardModel
 from rewardlab.rewards.loading import create_reward_model, model_class, named_models
-from rewardlab.rewards.manager import MODEL_INPUTS, RewardManager, TermFacts
+from rewardlab.rewards.manager import RewardManager, RewardTerm, TermFacts
 from rewardlab.types import Batch
 
 
@@ -34,8 +32,9 @@ class RewardTrainer:
 
     def __init__(self, manager: RewardManager) -> None:
         self.manager = manager
-        self._unfinished: Batch | None = None  # steps [T, N] of episodes that began in earlier rollouts
-        self._episodes = WholeEpisodes()  # for models that learn from whole episodes
+        self._carried: dict[str, Any] = {}  # what models over episodes need of earlier rollouts, see `estimate_next`
+        limits = [self.models[term.name].longest_episode for term in self._episode_learners]
+        self._episodes = WholeEpisodes(None if None in limits else max(limits, default=None))  # type: ignore[type-var]
         self._attach_loggers()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -107,7 +106,7 @@ class RewardTrainer:
         """
         rollout = unpacked(rollout)
         inputs = self.manager.model_inputs(rollout)
-        ended = self._episodes.add(inputs) if self._looks_at_episodes else None
+        ended = self._episodes.add(inputs) if self._episode_learners else None
         data = {"frames": frames, "transitions": inputs, "episodes": ended}
         for term in self.manager.terms:
             if term.learns and data[term.looks_at] is not None:
@@ -125,22 +124,23 @@ class RewardTrainer:
 
         The rollout continues the last one unless `begin` was called.
         """
-        rollout = unpacked(rollout).select(*MODEL_INPUTS, "env_reward", strict=False)
-        whole = rollout if self._unfinished is None else TensorDict.cat([self._unfinished, rollout])
-        estimates, metrics = {}, {}
+        rollout = unpacked(rollout)
+        estimates = self.manager.estimate(
+            rollout, [n for n, model in self.models.items() if model.looks_at != "episodes"]
+        )
         for name, model in self.models.items():
-            if model.looks_at != "frames":
-                seen = whole if model.looks_at == "episodes" else rollout
-                estimates[name] = self.manager.estimate(seen, [name])[name][-len(rollout) :]
-                metrics[f"reward_model/{name}_mean"] = float(estimates[name].mean())
-                metrics[f"reward_model/{name}_std"] = float(estimates[name].std(unbiased=False))
-        if self._looks_at_episodes:
-            self._unfinished = _unfinished_steps(whole)
+            if model.looks_at == "episodes":
+                carried = self._carried.get(name)
+                estimates[name], self._carried[name] = self.manager.estimate_next(name, rollout, carried)
+        metrics = {}
+        for name, estimate in estimates.items():
+            metrics[f"reward_model/{name}_mean"] = float(estimate.mean())
+            metrics[f"reward_model/{name}_std"] = float(estimate.std(unbiased=False))
         return RolloutEstimates(estimates, dict(self.manager.versions), metrics)
 
     def begin(self) -> None:
         """Drop unfinished episodes, because all environments were reset."""
-        self._unfinished = None
+        self._carried.clear()
         self._episodes.forget()
 
     def facts(self) -> dict[str, TermFacts]:
@@ -169,8 +169,8 @@ class RewardTrainer:
             model.save(Path(directory) / name)
 
     @property
-    def _looks_at_episodes(self) -> bool:
-        return any(model.looks_at == "episodes" for model in self.models.values())
+    def _episode_learners(self) -> list[RewardTerm]:
+        return [term for term in self.manager.terms if term.learns and term.looks_at == "episodes"]
 
     def _attach_loggers(self) -> None:
         self._scalars = {name: ScalarMeans() for name in self.models}
@@ -230,11 +230,3 @@ def _load_expert_data(
     if source is not None:
         model.load_expert_data(source)
     return source is expert_data
-
-
-def _unfinished_steps(steps: Batch) -> Batch | None:
-    """Return the last steps of [T, N], from the first step of the oldest unfinished episode on."""
-    ended = steps["terminated"] | steps["truncated"]
-    number = torch.arange(1, len(ended) + 1)[:, None]
-    begins = int((ended * number).amax(0).amin())
-    return steps[begins:].clone() if begins < len(steps) else None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rewardlab.data.episode_replay import EpisodeReplay
+from rewardlab.data.episode_replay import EpisodeReplay, WholeEpisodes
 from rewardlab.errors import DataError
 from rewardlab.types import Batch
 
@@ -202,3 +202,23 @@ def test_rows_that_cannot_be_used_are_refused() -> None:
     plain["rows"] = {key: value for key, value in plain["rows"].items() if key != "place_in_episode"}
     with pytest.raises(DataError, match="has no episodes: it was filled for another reward model"):
         replay.load_state_dict(plain)
+
+
+def test_an_episode_that_never_ends_is_cut_where_it_is_too_long() -> None:
+    def rollout(start: int) -> Batch:
+        step = torch.arange(start, start + 4)[:, None].expand(4, 2).clone()
+        ended = (step == 5) & (torch.arange(2) == 1)  # only in the second environment
+        return TensorDict({"step": step, "terminated": ended, "truncated": torch.zeros_like(ended)}, batch_size=[4, 2])
+
+    episodes = WholeEpisodes(longest=7)
+    assert episodes.add(rollout(0)) is None
+    cut = episodes.add(rollout(4))
+    assert cut is not None
+    assert cut["step"].tolist() == [*range(8), *range(6)]
+    assert cut["truncated"].nonzero().flatten().tolist() == [7]
+    assert cut["terminated"].nonzero().flatten().tolist() == [13]
+    assert len(episodes) == 2  # of the second environment
+    assert WholeEpisodes().add(rollout(0)) is None
+    for start in range(8, 400, 4):
+        episodes.add(rollout(start))
+        assert len(episodes) < 2 * (7 + 4)

@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,10 +12,11 @@ import torch
 from tensordict import TensorDict
 
 from rewardlab.config import config_names, load_config
+from rewardlab.config.schema import RewardConfig
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines import collect, train_policy
-from rewardlab.rewards import BaseRewardModel, load_reward_model, register_reward_model
-from rewardlab.rewards.base import REWARD_MODELS
+from rewardlab.rewards import BaseRewardModel, RewardManager, load_reward_model, register_reward_model, with_rewards
+from rewardlab.rewards.base import REWARD_MODELS, LooksAt
 from rewardlab.rewards.trainer import RewardTrainer
 from rewardlab.run_state import load_state
 from rewardlab.workers.actor import ActorWorker
@@ -234,6 +235,56 @@ def test_rewards_of_an_episode_do_not_depend_on_where_rollouts_are_cut(name: str
     pieces = torch.cat([part.estimates[name] for part in parts])
     assert torch.allclose(whole, pieces, rtol=1e-4)
     assert whole.std() > 0
+
+
+class Countdown(BaseRewardModel):
+    """The number of a step in its episode; says nothing of what it needs of earlier rollouts."""
+
+    looks_at: ClassVar[LooksAt] = "episodes"
+
+    def estimate(self, data: Any) -> Any:
+        rewards, count = torch.zeros(data.batch_size), torch.zeros(data.batch_size[1])
+        for t in range(len(data)):
+            count = count + 1
+            rewards[t] = count
+            count = count * ~(data["terminated"][t] | data["truncated"][t])
+        return with_rewards(data, rewards)
+
+    def train(self) -> None: ...
+    def collect_data(self, data: Any) -> None: ...
+    def clear_data(self, iter: int) -> None: ...
+
+
+def test_a_model_that_says_no_more_is_shown_unfinished_episodes_whole() -> None:
+    rewards = RewardTrainer(RewardManager({"count": Countdown()}, RewardConfig()))
+    ended = torch.zeros(9, 2, dtype=torch.bool)
+    ended[4, 0] = True
+    columns = {"env_reward": torch.zeros(9, 2), "terminated": ended, "truncated": torch.zeros_like(ended)}
+    steps = TensorDict({**columns, "action": torch.zeros(9, 2)}, batch_size=[9, 2])
+    parts = [rewards.estimate_rollout(part).estimates["count"] for part in steps.split(3)]
+    assert torch.cat(parts).T.tolist() == [[1, 2, 3, 4, 5, 1, 2, 3, 4], [*range(1, 10)]]
+    rewards.begin()
+    assert rewards.estimate_rollout(steps[:1]).estimates["count"].tolist() == [[1, 1]]
+
+
+def test_an_episode_that_never_ends_is_learned_from_in_parts() -> None:
+    cfg = load_config("zoo/cartpole_ppo_ngu", ["+reward.model.options.memory_size=20", "env.train.num_envs=2"])
+    env = EnvWorker(cfg.env.train, seed=0, keep_next=True)
+    rewards = RewardTrainer.from_config(cfg, env.spaces())
+    model = rewards.models["ngu"]
+    updates = []
+    for iteration in range(6):
+        observation = torch.randn(8, 2, 4, generator=torch.Generator().manual_seed(iteration))
+        columns = {"observation": {"state": observation}, "next_observation": {"state": observation}}
+        flags = torch.zeros(8, 2, dtype=torch.bool)
+        columns |= {"terminated": flags, "truncated": flags.clone(), "action": torch.zeros(8, 2, dtype=torch.int64)}
+        columns["env_reward"] = torch.zeros(8, 2)
+        rewards.update(TensorDict(columns, batch_size=[8, 2]), iteration)
+        updates.append(int(model.state_dict()["updates"]))
+        assert len(rewards._episodes) <= 2 * 20
+        assert all(len(memory) <= 20 for memory in rewards._carried["ngu"])
+    assert updates[1] == 0
+    assert 0 < updates[2] == updates[3] < updates[5]
 
 
 @pytest.mark.parametrize(

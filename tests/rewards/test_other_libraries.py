@@ -74,6 +74,7 @@ def test_the_documentations_code_runs(
     variables: dict[str, object] = {}
     exec(block.replace("500_000", "1_000"), variables)
     if "agent" in variables:
+        assert variables["agent"].ep_info_buffer  # type: ignore[attr-defined] # of the monitor
         rewards = variables["agent"].rollout_buffer.rewards  # type: ignore[attr-defined]
         assert ((rewards > 0) & (rewards < 1)).mean() > 0.9  # SB3 adds the value of a state that was cut off
     else:

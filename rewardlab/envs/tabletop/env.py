@@ -231,6 +231,19 @@ class TabletopEnv(gymnasium.Env[Observation, Floats]):
         """Pictures [H, W, 3] by camera."""
         return {name: frames[0] for name, frames in self._table.render_cameras(cameras, image_size).items()}
 
+    @staticmethod
+    def render_together(
+        envs: Sequence["TabletopEnv"], cameras: Sequence[str], image_size: tuple[int, int]
+    ) -> dict[str, Frames]:
+        """Pictures [n, H, W, 3] of several tables by camera, drawn at once: quicker than one after the other."""
+        tables = [env._table for env in envs]
+        if len({type(table.task) for table in tables}) > 1:
+            single = [env.render_cameras(cameras, image_size) for env in envs]
+            return {camera: np.stack([pictures[camera] for pictures in single]) for camera in cameras}
+        world = World.join([table._world for table in tables])
+        looks = Looks.join([table._now[1] for table in tables if table._now is not None])
+        return {camera: render(tables[0].task, world, looks, camera, *image_size) for camera in cameras}
+
 
 def _check_choice(kind: str, name: str, choices: Sequence[str]) -> None:
     if name not in choices:

@@ -4,6 +4,7 @@ Simple on purpose, and believable: motion is bounded and lags behind the command
 object, what is not held falls, and a finger that meets an object pushes it. Objects do not rotate.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -40,6 +41,10 @@ class Rows:
 
     def take(self, ids: NDArray[np.intp]) -> Self:
         return type(self)(**{f.name: getattr(self, f.name)[ids] for f in fields(self)})
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
     def put(self, ids: NDArray[np.intp], rows: Self) -> None:
         for f in fields(self):

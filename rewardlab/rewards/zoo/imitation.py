@@ -5,21 +5,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from rewardlab.rewards.base import LooksAt, register_reward_model
+from rewardlab.rewards.base import register_reward_model
+from rewardlab.rewards.zoo.coupling import Floats, couple
 from rewardlab.rewards.zoo.novelty import DistillationNetwork
 from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
-from rewardlab.rewards.zoo.transition_model import ExpertRewardModel, FittedOnceRewardModel
+from rewardlab.rewards.zoo.transition_model import EpisodeRewardModel, ExpertRewardModel, FittedOnceRewardModel
 from rewardlab.rewards.zoo.transitions import Columns, Rows, feature_count, observation_features, on_device
 
 _EXPERT_REWARD = 0.9  # of RED, for the expert's mean error
-_SPENT = 1e-12  # PWIL: mass that is rounding
-_DISTANCES = 4_000_000  # PWIL: held at once
 
 
 class REDNetwork(DistillationNetwork):
@@ -95,42 +94,20 @@ class ExpertAtoms(nn.Module):
         atoms.horizon.fill_(horizon)
         return atoms
 
-    def forward(self, features_ETF: Tensor, running_ET: Tensor) -> Tensor:
-        """The cost of each step of episodes side by side; infinite once an episode has used up all atoms."""
-        points = (features_ETF - self.mean) / self.std
-        episodes, steps, _ = points.shape
-        mass = torch.full((episodes, len(self.rows)), 1 / len(self.rows), dtype=torch.float64, device=points.device)
-        cost = torch.zeros(episodes, steps, dtype=torch.float64, device=points.device)
-        # One product for many steps is far faster than one each, but all of them may not fit in memory.
-        together = max(1, _DISTANCES // mass.numel())
-        for t in range(steps):
-            if t % together == 0:
-                distance = torch.cdist(points[:, t : t + together], self.rows)
-            cost[:, t] = self._take(distance[:, t % together], mass, running_ET[:, t])
-        return cost
+    def whole_mass(self, episodes: int) -> Floats:
+        """Return the mass [E, A] of each atom at the beginning of episodes."""
+        return np.full((episodes, len(self.rows)), 1 / len(self.rows))
 
-    def _take(self, distance: Tensor, mass: Tensor, running: Tensor) -> Tensor:
-        """Move 1 / horizon of each running episode to its nearest atoms with mass left, and take it from `mass`."""
-        owed = running / self.horizon.double()
-        cost = torch.zeros_like(owed)
-        # Rarely more than one round: on average a step takes atoms / horizon, and the last of them in part.
-        nearest = min(distance.shape[1], 2 * distance.shape[1] // int(self.horizon) + 4)
-        while (owed > _SPENT).any():
-            free, atom = distance.masked_fill(mass <= _SPENT, torch.inf).topk(nearest, dim=1, largest=False)
-            held = mass.gather(1, atom).masked_fill(free.isinf(), 0)
-            taken = torch.minimum(held, (owed[:, None] - held.cumsum(1) + held).clamp(min=0))
-            cost += torch.where(taken > 0, taken * free, 0).sum(1)
-            mass.scatter_add_(1, atom, -taken)
-            owed -= taken.sum(1)
-            broke = (owed > _SPENT) & (mass <= _SPENT).all(1)
-            cost[broke] = torch.inf
-            owed[broke] = 0
-        return cost
+    def forward(self, features: Tensor, mass: Floats) -> Tensor:
+        """Return the cost of each step [T, F] of an episode; see `couple`."""
+        points = ((features - self.mean) / self.std).cpu().numpy()
+        cost = couple(points, self.rows.cpu().numpy(), 1 / int(self.horizon), mass)
+        return torch.from_numpy(cost).to(features.device)
 
 
 @register_reward_model("pwil")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class PWILRewardModel(FittedOnceRewardModel):
+class PWILRewardModel(EpisodeRewardModel, FittedOnceRewardModel):
     """Primal Wasserstein Imitation Learning (Dadashi et al. 2021): a greedy coupling with the expert, no training.
 
         c_t = sum over the nearest atoms of mass * distance, until the mass 1 / T of the step is used up
@@ -140,8 +117,9 @@ class PWILRewardModel(FittedOnceRewardModel):
     has used up is gone for the rest of the episode, and a step after the last atom gets 0. Distances are between
     standardised values. Rewards belong to episodes: give `estimate` whole episodes in time order with their ends (see
     `transitions.py`); the coupling starts anew at the first row of each. It runs inside `estimate`, so
-    estimating again gives the same. Images are compared as 4x4 pictures. Deviations: none known; DI-engine's distance
-    looks an atom up by identity and keeps the coupling from call to call.
+    estimating again gives the same; `estimate_next` carries what is left of the atoms to the next rollout. Images are
+    compared as 4x4 pictures. Deviations: none known; DI-engine's distance looks an atom up by identity and keeps the
+    coupling from call to call.
     """
 
     begins_untrained: ClassVar[bool] = False  # the expert's data is all it needs
@@ -149,9 +127,6 @@ class PWILRewardModel(FittedOnceRewardModel):
     reward_scale: float = 5.0  # alpha
     bandwidth: float = 5.0  # beta
     horizon: PositiveInt | None = None  # T, the task's longest episode; null = the expert's longest
-
-    optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
-    looks_at: ClassVar[LooksAt] = "episodes"
 
     def _build(self, task: Task) -> None:
         self._size = feature_count(task) + task.action_width
@@ -172,19 +147,20 @@ class PWILRewardModel(FittedOnceRewardModel):
     def _is_ready(self) -> bool:
         return len(self.atoms.rows) > 0
 
-    def _score(self, rows: Rows) -> Tensor:
-        reward = torch.zeros(len(rows), device=self.device)
+    def _score_episodes(self, rows: Rows, carried: "Floats | None") -> tuple[Tensor, Floats]:
+        """`carried` is the mass [N, A] that is left of the atoms in each environment."""
+        left = self.atoms.whole_mass(rows.environments)
         if not len(rows):
-            return reward
+            return torch.zeros(0, device=self.device), left if carried is None else carried
         features = self._features(rows.columns)
-        episodes = rows.episodes()
-        padded = pad_sequence([features[episode] for episode in episodes], batch_first=True)
-        running = pad_sequence([torch.ones(len(e), device=self.device) for e in episodes], batch_first=True)
-        cost = self.atoms(padded, running.double())
+        cost = torch.zeros(len(rows), dtype=torch.float64, device=self.device)
+        for episode, environment, first, unfinished in rows.episode_parts():
+            mass = self.atoms.whole_mass(1)[0] if carried is None or not first else carried[environment].copy()
+            cost[episode] = self.atoms(features[episode], mass)
+            if unfinished:
+                left[environment] = mass
         scaled = self.bandwidth * float(self.atoms.horizon) / self._size**0.5 * cost
-        gained = self.reward_scale * torch.exp(-scaled).float()
-        reward[torch.cat(episodes)] = gained[running.bool()]
-        return reward
+        return self.reward_scale * torch.exp(-scaled).float(), left
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         if "atoms.rows" in state and self._task is not None:

@@ -13,10 +13,10 @@ from rewardlab.config.schema import AlgorithmConfig, RewardConfig
 from rewardlab.errors import ConfigError
 from rewardlab.models.encoders import ObservationNetwork, ObservationNorm, mlp
 from rewardlab.models.running_stats import RunningMeanStd
-from rewardlab.rewards.base import LooksAt, register_reward_model, with_rewards
+from rewardlab.rewards.base import register_reward_model, with_rewards
 from rewardlab.rewards.zoo.settings import LayerSizes
 from rewardlab.rewards.zoo.task import Task
-from rewardlab.rewards.zoo.transition_model import TransitionRewardModel
+from rewardlab.rewards.zoo.transition_model import EpisodeRewardModel, TransitionRewardModel
 from rewardlab.rewards.zoo.transitions import Columns, Rows, find, observation_of
 
 # NGU: the constants of the paper's table 6.
@@ -25,6 +25,7 @@ _MAXIMUM_SIMILARITY = 8.0
 _PSEUDO_COUNT = 0.001  # c
 _KERNEL_EPSILON = 1e-3
 _STEPS_TOGETHER = 1024
+_SPARE_CANDIDATES = 6  # beyond k: the order of nearly equal distances depends on rounding
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -63,14 +64,16 @@ class IntrinsicRewardModel(TransitionRewardModel):
         """The novelty of each transition, scaled but not weighted, in the shape of the batch."""
         with torch.no_grad():
             rows = self._read(data)
-            novelty = self._score_in_chunks(rows).reshape(rows.shape)
+            return self._scaled(self._score_in_chunks(rows).reshape(rows.shape))
+
+    def _scaled(self, novelty: Tensor) -> Tensor:
         if not self.intrinsic_reward_norm or self.reward_statistics.count == 0:
             return novelty
         square = self.reward_statistics.mean.float() ** 2 + self.reward_statistics.std**2
         return novelty / square.sqrt()
 
-    def estimate(self, data: Any) -> Any:
-        reward = self.intrinsic_reward_weight * self.intrinsic(data)
+    def _with_rewards(self, data: Any, scores: Tensor) -> Any:
+        reward = self.intrinsic_reward_weight * self._scaled(scores)
         said = find(data, "reward") if self.intrinsic_reward_type == "add" else None
         if said is not None:
             reward = reward + said.reshape(reward.shape).to(reward.device)
@@ -233,7 +236,7 @@ class NGUNetwork(nn.Module):
 
 @register_reward_model("ngu")
 @dataclasses.dataclass(kw_only=True, eq=False)
-class NGURewardModel(IntrinsicRewardModel):
+class NGURewardModel(EpisodeRewardModel, IntrinsicRewardModel):
     """Never Give Up (Badia et al. 2020): an episodic memory whose reward is raised by RND.
 
         K(x, y)    = eps / (max(|x - y|^2 / d_m^2 - xi, 0) + eps)     d_m^2: running mean over the k nearest
@@ -243,17 +246,22 @@ class NGURewardModel(IntrinsicRewardModel):
     Use it where an episode should visit many states again and again over the whole training. Rewards belong to
     episodes: give `estimate` rows in time order with their ends (see `transitions.py`). An off-policy
     learner estimates what it collects and stores the reward; shuffled rows have no episode. The memory begins with the
-    first observation of each episode in the batch. Deviations: statistics change in `collect_data` only; one beta and
-    discount instead of the paper's family of policies. (DI-engine splits this into two models.)
+    first observation of each episode in the batch and holds the last `memory_size` observations, in the features of
+    the present network. Deviations: statistics change in `collect_data` only; one beta and discount instead of the
+    paper's family of policies; memory of observations (the paper: of features as they were). (DI-engine splits this
+    into two models.)
     """
 
     obs_norm: bool = True  # standardise observations by running statistics
     nearest_neighbors: PositiveInt = 10  # k
+    memory_size: PositiveInt = 1000  # observations of an episode that a step is compared with, the latest ones
     max_life_long_factor: Annotated[float, Field(ge=1)] = 5.0  # L
 
     needed: ClassVar[tuple[str, ...]] = ("observation", "next_observation", "action")
-    optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
-    looks_at: ClassVar[LooksAt] = "episodes"
+
+    @property
+    def longest_episode(self) -> int:  # type: ignore[override]
+        return self.memory_size
 
     def _build(self, task: Task) -> None:
         self.network = NGUNetwork(task, self.hidden_size_list, self.obs_norm)
@@ -275,35 +283,76 @@ class NGURewardModel(IntrinsicRewardModel):
         parts = [self.network(chunk.columns) for chunk in self._chunks(rows)]
         return tuple(torch.cat(part) for part in zip(*parts, strict=True))
 
-    def _nearest(self, first: Tensor, after: Tensor) -> Tensor:
-        """Squared distances of each embedding to its k nearest earlier ones; infinite where there are fewer."""
-        memory = torch.cat([first, after[:-1]])
+    def _nearest(self, earlier: Tensor, after: Tensor) -> Tensor:
+        """Squared distances of each embedding `after` to its k nearest in memory; infinite where there are fewer.
+
+        The memory of the first one is `earlier`; each of the others has the one before it in memory too.
+        """
+        memory = torch.cat([earlier, after[:-1]])
         count = min(self.nearest_neighbors, len(memory))
-        step = torch.arange(len(memory), device=memory.device)
+        step = torch.arange(len(after), device=memory.device)
         nearest = []
         # Some steps at a time: all pairs of a long episode would not fit in memory.
         for now in torch.split(step, _STEPS_TOGETHER):
-            # Not by matrix products: those round away small distances, which count most here.
-            distance = torch.cdist(after[now], memory, compute_mode="donot_use_mm_for_euclid_dist")
-            squared = distance.square().masked_fill(step > now[:, None], torch.inf)
-            nearest.append(squared.topk(count, dim=1, largest=False).values)
+            newest = now + len(earlier) - 1  # place in memory of what came just before each step
+            start = max(0, int(newest[0]) + 1 - self.memory_size)
+            window = memory[start : int(newest[-1]) + 1]
+            age = newest[:, None] - start - torch.arange(len(window), device=memory.device)
+            found = _nearest_squared(after[now], window, (age >= 0) & (age < self.memory_size), count)
+            nearest.append(functional.pad(found, (0, count - found.shape[1]), value=torch.inf))
         return torch.cat(nearest)
 
-    def episodic(self, first: Tensor, after: Tensor) -> Tensor:
-        """r_episodic along one episode, from the embeddings of its first observation and of what followed."""
+    def episodic(self, earlier: Tensor, after: Tensor) -> Tensor:
+        """r_episodic along an episode, from the embeddings of its memory (at first one) and of what follows."""
         scale = self.distance_statistics.mean.float().clamp(min=1e-8) if self.distance_statistics.count > 0 else 1.0
-        distances = (self._nearest(first, after) / scale - _CLUSTER_DISTANCE).clamp(min=0)
+        distances = (self._nearest(earlier, after) / scale - _CLUSTER_DISTANCE).clamp(min=0)
         similarity = (_KERNEL_EPSILON / (distances + _KERNEL_EPSILON)).sum(1).sqrt() + _PSEUDO_COUNT
         return torch.where(similarity > _MAXIMUM_SIMILARITY, 0.0, 1 / similarity)
 
-    def _score(self, rows: Rows) -> Tensor:
+    def _score_episodes(self, rows: Rows, carried: "list[Rows] | None") -> tuple[Tensor, "list[Rows]"]:
+        """`carried` are the observations in memory of each environment's unfinished episode; none where it ended."""
+        nothing = Rows({}, (0,))
+        memory = [nothing] * rows.environments if carried is None else carried
         if not len(rows):
-            return torch.zeros(0)
+            return torch.zeros(0, device=self.device), memory
         before, after, error = self._embedded(rows)
         reward = torch.empty_like(error)
-        for episode in rows.episodes():
-            reward[episode] = self.episodic(before[episode[:1]], after[episode])
+        following = [nothing] * rows.environments
+        for episode, environment, first, unfinished in rows.episode_parts():
+            remembered = memory[environment] if first else nothing
+            earlier = self._embedded_memory(remembered) if len(remembered) else before[episode[:1]]
+            reward[episode] = self.episodic(earlier, after[episode])
+            if unfinished:
+                following[environment] = self._remember(remembered, rows, episode)
         if self.error_statistics.count > 0:
             surprise = 1 + (error - self.error_statistics.mean.float()) / self.error_statistics.std
             reward = reward * surprise.clamp(1, self.max_life_long_factor)
-        return reward
+        return reward, following
+
+    def _embedded_memory(self, remembered: Rows) -> Tensor:
+        return torch.cat([self.network.embedding(part.columns, "observation") for part in self._chunks(remembered)])
+
+    def _remember(self, remembered: Rows, rows: Rows, episode: Tensor) -> Rows:
+        """Return the memory after an episode's rows: its latest observations."""
+        if not len(remembered):
+            remembered = rows.observations("observation", episode[:1])
+        arrived = rows.observations("next_observation", episode[-self.memory_size :])
+        kept = remembered.part(max(0, len(remembered) + len(arrived) - self.memory_size), len(remembered))
+        return Rows(
+            {n: torch.cat([c, arrived.columns[n]]) for n, c in kept.columns.items()}, (len(kept) + len(arrived),)
+        )
+
+
+def _nearest_squared(points: Tensor, memory: Tensor, allowed: Tensor, count: int) -> Tensor:
+    """Return the squared distances of each point to its nearest rows of `memory`, of those that `allowed` [P, M] marks.
+
+    Matrix products in double precision find the candidates. Their distances are computed from differences, because
+    products round away small distances, which count most here.
+    """
+    exact_points, exact_memory = points.double(), memory.double()
+    squared = exact_memory.square().sum(1) - 2 * exact_points @ exact_memory.T  # up to |point|^2, which orders nothing
+    squared.masked_fill_(~allowed, torch.inf)
+    chosen = squared.topk(min(count + _SPARE_CANDIDATES, len(memory)), dim=1, largest=False)
+    distance = torch.cdist(points[:, None], memory[chosen.indices], compute_mode="donot_use_mm_for_euclid_dist")
+    found = distance[:, 0].square().masked_fill(chosen.values.isinf(), torch.inf)
+    return found.topk(min(count, found.shape[1]), dim=1, largest=False).values

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.encoders import seeded_weights
-from rewardlab.rewards.base import BaseRewardModel, with_rewards
+from rewardlab.rewards.base import BaseRewardModel, LooksAt, with_rewards
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.zoo.experts import errors_named, expert_transitions, source_name
 from rewardlab.rewards.zoo.settings import check_settings
@@ -122,7 +122,11 @@ class TransitionRewardModel(BaseRewardModel):
     def estimate(self, data: Any) -> Any:
         rows = self._read(data)
         self._check_ready()
-        return with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
+        return self._with_rewards(data, self._score_in_chunks(rows).reshape(rows.shape))
+
+    def _with_rewards(self, data: Any, scores: Tensor) -> Any:
+        """Return a copy of `data` with the rewards that follow from its scores, in the shape of the batch."""
+        return with_rewards(data, scores)
 
     def _score_in_chunks(self, rows: Rows) -> Tensor:
         chunks = [rows] if self.looks_at == "episodes" else self._chunks(rows)  # an episode is not cut
@@ -240,6 +244,36 @@ class TransitionRewardModel(BaseRewardModel):
     def to(self, device: str | torch.device) -> Self:
         self.device = torch.device(device)
         return super().to(device)
+
+
+class EpisodeRewardModel(TransitionRewardModel):
+    """Base of the reward models whose score of a step depends on the steps before it in its episode.
+
+    They give `_score_episodes` instead of `_score`. What it carries from one rollout to the next has a bounded size, so
+    that the cost of a rollout does not depend on how long its episodes have been running.
+    """
+
+    optional: ClassVar[tuple[str, ...]] = ("terminated", "truncated")
+    looks_at: ClassVar[LooksAt] = "episodes"
+
+    @abstractmethod
+    def _score_episodes(self, rows: Rows, carried: Any) -> tuple[Tensor, Any]:
+        """Return the score of each row, and what the unfinished episodes need in the next call, by environment.
+
+        Without `carried` (None), every episode begins with its first row.
+        """
+
+    def _score(self, rows: Rows) -> Tensor:
+        return self._score_episodes(rows, None)[0]
+
+    @torch.no_grad()
+    def estimate_next(self, data: Any, carried: Any = None) -> tuple[Any, Any]:
+        rows = self._read(data)
+        self._check_ready()
+        if carried is not None and len(carried) != rows.environments:
+            raise DataError(f"the rollout has {rows.environments} environments, the one before it had {len(carried)}")
+        scores, carried = self._score_episodes(rows, carried)
+        return self._with_rewards(data, scores.reshape(rows.shape)), carried
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)

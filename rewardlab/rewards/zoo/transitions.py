@@ -11,7 +11,7 @@ episode ends at a row that is `terminated` or `truncated`, or with the batch. `d
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -43,6 +43,15 @@ OBSERVATIONS = ("observation", "next_observation", "arrival")
 _SIDE = 4  # of the picture that `observation_features` averages any image to: 48 numbers of three colours
 
 
+class EpisodePart(NamedTuple):
+    """The rows of one episode in a batch."""
+
+    rows: Tensor  # their numbers, in time order
+    environment: int
+    first: bool  # of its environment: it may have begun before the batch
+    unfinished: bool  # the batch ends before the episode does
+
+
 @dataclass(frozen=True)
 class Rows:
     """Columns [B, ...] of transitions whose batch had the leading axes `shape`."""
@@ -60,21 +69,37 @@ class Rows:
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Rows(columns, (min(stop, len(self)) - start,))
 
+    def observations(self, which: str, rows: Tensor) -> "Rows":
+        """Return the observations or next observations of some rows, both as `observation`."""
+        parts = observation_of(self.columns, which)
+        return Rows({f"observation.{name}": column[rows] for name, column in parts.items()}, (len(rows),))
+
     def check_finite(self) -> None:
         check_finite({name: column.cpu().numpy() for name, column in self.columns.items()}, "row {}".format)
 
+    @property
+    def environments(self) -> int:
+        return self.shape[1] if len(self.shape) > 1 else 1
+
     def episodes(self) -> list[Tensor]:
         """Return the row numbers of each episode, in time order."""
+        return [part.rows for part in self.episode_parts()]
+
+    def episode_parts(self) -> list[EpisodePart]:
+        """Return the episodes of all environments, one environment after the other."""
         count = len(self)
-        environments = self.shape[1] if len(self.shape) > 1 else 1
-        order = torch.arange(count).view(-1, environments).T.flatten()
+        order = torch.arange(count).view(-1, self.environments).T.flatten()
         ends = torch.zeros(count, dtype=torch.bool)
         for name in ("terminated", "truncated"):
             if name in self.columns:
                 ends |= self.columns[name].cpu()[order]
-        ends.view(environments, -1)[:, -1:] = True
-        stops = ends.nonzero().flatten() + 1
-        return list(order.tensor_split(stops[:-1].tolist()))
+        by_environment = zip(order.view(self.environments, -1), ends.view(self.environments, -1), strict=True)
+        parts = []
+        for environment, (rows, end) in enumerate(by_environment):
+            pieces = rows.tensor_split((end[:-1].nonzero().flatten() + 1).tolist())
+            last = len(pieces) - 1 if not end[-1:].all() else None
+            parts += [EpisodePart(piece, environment, i == 0, i == last) for i, piece in enumerate(pieces)]
+        return parts
 
 
 def on_device(columns: Columns, device: torch.device) -> Columns:

@@ -3,12 +3,14 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 from zoo_toys import make_rollout, new, spaces_of, trained
 
 from rewardlab.errors import ConfigError
+from rewardlab.rewards.zoo.coupling import couple
 from rewardlab.rewards.zoo.imitation import Gaussian
 
 
@@ -175,6 +177,47 @@ class TestPWIL:
         assert torch.equal(joined, torch.cat([model.estimate(one)["reward"], model.estimate(two)["reward"]]))
         rollout = torch.stack([one, two], dim=1)
         assert torch.equal(model.estimate(rollout)["reward"].T.flatten(), joined)
+
+
+def coupled_step_by_step(points: Any, atoms: Any, owed: float, mass: Any) -> list[float]:
+    """The definition: go through all atoms in the order of their distance, and take what is left of each."""
+    costs = []
+    for point in points:
+        due, cost = owed, 0.0
+        distance = np.sqrt(np.square(atoms - point).sum(1))
+        for atom in np.argsort(distance):
+            taken = min(due, mass[atom])
+            mass[atom] -= taken
+            due -= taken
+            cost += taken * distance[atom]
+        costs.append(cost if due < 1e-12 else math.inf)
+    return costs
+
+
+class TestCoupling:
+    @pytest.mark.parametrize(("atoms", "horizon"), [(40, 40), (200, 20), (7, 40), (90, 37)])
+    @pytest.mark.parametrize("spread", [0.0, 0.1, 3.0])
+    def test_costs_are_those_of_the_definition(self, atoms: int, horizon: int, spread: float) -> None:
+        """With points at one place, on a path, and anywhere; the last ones find no mass left."""
+        rng = np.random.default_rng(0)
+        expert = rng.normal(size=(atoms, 3))
+        points = rng.normal(size=3) + spread * rng.normal(size=(horizon + 5, 3))
+        mass, expected_mass = np.full(atoms, 1 / atoms), np.full(atoms, 1 / atoms)
+        costs = couple(points, expert, 1 / horizon, mass)
+        expected = coupled_step_by_step(points, expert, 1 / horizon, expected_mass)
+        np.testing.assert_allclose(costs, expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(mass, expected_mass, atol=1e-12)
+        assert np.isinf(costs).sum() == 5
+
+    def test_rollouts_one_after_the_other_get_the_rewards_of_whole_episodes(self) -> None:
+        model: Any = trained("pwil")
+        data = make_rollout(5)  # episodes of 10 steps, cut within and at their ends
+        carried, rewards = None, []
+        for piece in data.split([4, 6, 13, 17]):
+            estimated, carried = model.estimate_next(piece, carried)
+            rewards.append(estimated["reward"])
+            assert carried.shape == (3, 120)  # what is left of the atoms, however long the episodes are
+        torch.testing.assert_close(torch.cat(rewards), model.estimate(data)["reward"])
 
 
 class TestPDEIL:

@@ -7,7 +7,8 @@ import torch
 from tensordict import TensorDict
 from zoo_toys import data_for, make_rollout, new, observed, spaces_of, trained
 
-from rewardlab.errors import ConfigError
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.rewards.zoo import novelty
 
 
 def places(x: float, count: int = 60, seed: int = 0) -> dict[str, Any]:
@@ -125,3 +126,87 @@ def test_ngu_gives_more_to_what_is_new_over_the_whole_training() -> None:
         errors = [model.network(model._read(d).columns)[2].mean() for d in (data, far)]
     assert errors[1] > 2 * errors[0]
     assert model.error_statistics.count == 240
+
+
+def endless(steps: int, seed: int = 0) -> TensorDict:
+    """A rollout of three environments whose episodes never end."""
+    data = make_rollout(seed, steps=steps)
+    for name in ("terminated", "truncated"):
+        data[name] = torch.zeros_like(data[name])
+    return data
+
+
+def in_pieces(model: Any, data: TensorDict, sizes: list[int]) -> torch.Tensor:
+    carried, rewards = None, []
+    for piece in data.split(sizes):
+        estimated, carried = model.estimate_next(piece, carried)
+        rewards.append(estimated["reward"])
+    return torch.cat(rewards)
+
+
+class TestMemoryOfNGU:
+    def test_rollouts_one_after_the_other_get_the_rewards_of_whole_episodes(self) -> None:
+        model: Any = trained("ngu", nearest_neighbors=3, memory_size=7)
+        data = make_rollout(5)  # episodes of 10 steps, cut within and at their ends
+        whole = model.estimate(data)["reward"]
+        torch.testing.assert_close(in_pieces(model, data, [4, 6, 13, 17]), whole)
+        torch.testing.assert_close(in_pieces(model, endless(40), [1, 9, 30]), model.estimate(endless(40))["reward"])
+
+    def test_the_memory_holds_the_latest_observations(self) -> None:
+        """A place that was left behind is new again; with a memory as long as the episode it is not."""
+        small: Any = new("ngu", memory_size=3, nearest_neighbors=1, intrinsic_reward_type="assign").bind(*spaces_of())
+        large: Any = new("ngu", memory_size=99, nearest_neighbors=1, intrinsic_reward_type="assign").bind(*spaces_of())
+        x = torch.tensor([0.0, 1, 2, 3, 4, 5, 0])[:, None] * torch.tensor([1.0, 0])
+        data = TensorDict({"observation": x[:-1], "next_observation": x[1:], "action": torch.zeros(6).long()}, [6])
+        few, all_ = (model.intrinsic(data) for model in (small, large))
+        torch.testing.assert_close(few[:3], all_[:3])
+        assert few[-1] > 5 * all_[-1]
+
+    def test_distances_are_those_of_all_pairs(self) -> None:
+        model: Any = new("ngu", memory_size=20, nearest_neighbors=4).bind(*spaces_of())
+        generator = torch.Generator().manual_seed(0)
+        earlier, after = (torch.randn(count, 16, generator=generator) for count in (5, 50))
+        after[30:33] = after[29]  # equal places have the distance 0 exactly
+        found = model._nearest(earlier, after)
+        memory = torch.cat([earlier, after])
+        for step in range(len(after)):
+            before = memory[max(0, step + 5 - 20) : step + 5]
+            expected = (before - after[step]).square().sum(1).sort().values[:4]
+            torch.testing.assert_close(found[step], expected, rtol=1e-5, atol=1e-12)
+        assert (found[30:33, 0] == 0).all()
+
+    def test_the_cost_of_a_rollout_does_not_depend_on_the_length_of_its_episodes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model: Any = trained("ngu", memory_size=30)
+        counts = {"embedded": 0, "compared": 0}
+        forward, nearest = novelty.ObservationNetwork.forward, novelty._nearest_squared
+
+        def counted_forward(self: Any, observation: Any, *rest: Any) -> Any:
+            counts["embedded"] += len(next(iter(observation.values())))
+            return forward(self, observation, *rest)
+
+        def counted_nearest(points: Any, memory: Any, *rest: Any) -> Any:
+            counts["compared"] += len(points) * len(memory)
+            return nearest(points, memory, *rest)
+
+        monkeypatch.setattr(novelty.ObservationNetwork, "forward", counted_forward)
+        monkeypatch.setattr(novelty, "_nearest_squared", counted_nearest)
+        carried, costs = None, []
+        for seed in range(12):
+            counts.update(embedded=0, compared=0)
+            _, carried = model.estimate_next(endless(10, seed), carried)
+            costs.append(dict(counts))
+            assert all(len(memory) <= 30 for memory in carried)
+        assert len({tuple(cost.values()) for cost in costs[3:]}) == 1  # once the memory is full
+        assert costs[-1]["compared"] == 3 * 10 * (30 + 9)
+        assert costs[-1]["embedded"] == 3 * (10 * 4 + 30)
+
+    def test_an_end_empties_the_memory_of_its_environment_alone(self) -> None:
+        model: Any = trained("ngu")
+        data = endless(10)
+        data["terminated"][-1, 1] = True
+        _, carried = model.estimate_next(data, None)
+        assert [len(memory) for memory in carried] == [11, 0, 11]
+        with pytest.raises(DataError, match="the rollout has 2 environments, the one before it had 3"):
+            model.estimate_next(data[:, :2], carried)
