@@ -120,10 +120,14 @@ def test_a_weighted_list_of_models_is_a_config(tmp_path: Path) -> None:
 
 
 def test_the_placement_of_the_page_on_scaling_is_a_config(tmp_path: Path) -> None:
-    (block,) = code_blocks(DOCS / "scaling.md", "yaml")
-    (tmp_path / "three_nodes.yaml").write_text(block)
-    cluster = load_config(str(tmp_path / "three_nodes.yaml"), check_files=False).cluster
-    assert cluster.component_placement == {"actor": "0-0", "rollout": "1-0", "env": "1-0", "reward": "2-0"}
+    placements = []
+    for block in code_blocks(DOCS / "scaling.md", "yaml"):
+        (tmp_path / "three_nodes.yaml").write_text(block)
+        placements.append(
+            load_config(str(tmp_path / "three_nodes.yaml"), check_files=False).cluster.component_placement
+        )
+    assert placements[0] == {"actor": "0-0", "rollout": "1-0", "env": "1-0", "reward": "2-0"}
+    assert placements[1] == {"env": "sim-0", "rollout": "sim-0"}
 
 
 @pytest.mark.usefixtures("without_drawing")

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import torch
 from gymnasium import Space
 from torch import Tensor
 
