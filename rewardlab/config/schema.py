@@ -72,6 +72,7 @@ ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # cha
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
+ScoringBackend = Literal["torch", "onnx", "auto"]  # auto: ONNX Runtime if installed, on the CPU in fp32; else torch
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Discount = Annotated[float, Field(ge=0, le=1)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
@@ -237,6 +238,7 @@ class RewardConfig:
     fail_reward: float = 0.0
     reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
     combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
+    backend: ScoringBackend = "torch"  # library that success classifiers score frames with
     pretrain: bool = False  # train the reward model on its expert data before the policy begins
     cotrain: bool = False  # go on training the reward model on the policy's own episodes
     relabel: Literal["changed", "sample"] = "changed"  # off policy: score stored frames when the model changed, or
