@@ -25,6 +25,12 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument("paths", nargs="*", metavar="PATH", help="pictures, episodes, or directories of either")
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
+    command.add_argument(
+        "--backend",
+        choices=("torch", "onnx", "auto"),
+        default="torch",
+        help="library that computes the scores; auto: ONNX Runtime if it is installed (default: %(default)s)",
+    )
     command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
     command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
     command.add_argument("--out", metavar="FILE", help="write there (default: print)")
@@ -66,7 +72,9 @@ def _score(arguments: argparse.Namespace) -> int:
 
     if not (arguments.paths or arguments.camera):
         raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
-    model = load_success_classifier(arguments.checkpoint).to(find_device(arguments.device, "--device"))
+    model = load_success_classifier(
+        arguments.checkpoint, device=find_device(arguments.device, "--device"), backend=arguments.backend
+    )
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
     cut = arguments.threshold or model.threshold

@@ -82,6 +82,7 @@ Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidato
 Device = Annotated[str, BeforeValidator(_device)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
+ScoringBackend = Literal["torch", "onnx", "auto"]  # auto: ONNX Runtime if installed, on the CPU in fp32; else torch
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Discount = Annotated[float, Field(ge=0, le=1)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
@@ -247,6 +248,7 @@ class RewardConfig:
     fail_reward: float = 0.0
     reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
     combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
+    backend: ScoringBackend = "torch"  # library that success classifiers score frames with
     pretrain: bool = False  # train the reward model on its expert data before the policy begins
     cotrain: bool = False  # go on training the reward model on the policy's own episodes
     relabel: Literal["changed", "sample"] = "changed"  # off policy: score stored frames when the model changed, or

@@ -1,48 +1,67 @@
 """A fast copy of a classifier for scoring, whose answer for a frame does not depend on the frames scored with it.
 
-Batch norm is folded into the convolutions, and weights and feature maps stay in oneDNN's own blocked layout. That pays
-from a few dozen frames on; a single frame takes up to a third longer (benchmarks/scoring.py). TorchScript does the same
-slightly faster, but is deprecated and keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18
-weights.
+Batch norm is folded into the convolutions, and the copy runs in one of three ways:
+
+- on the CPU in fp32, oneDNN's convolutions with weights in the layout that they need, followed by the addition and
+  the ReLU inside the same call. Without this, torch brings the weights into that layout at every call: with 20 MB of
+  weights (ResNet-10) a third of the time of a single frame, or half with the memory that it allocates for them
+  (`ONEDNN_VERBOSE=1` shows the reorders). `to_mkldnn` does not help, and neither does
+  `mkldnn_reorder_conv2d_weight`, which prepares a layout that `mkldnn_convolution` then does not choose.
+- on the CPU in fp32 with ONNX Runtime, if it is asked for: equal within 1e-5, and about as fast.
+- elsewhere, channels last.
+
+TorchScript keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18 weights.
 """
 
 import copy
-import itertools
 from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from rewardlab.models.classifiers import ImageClassifier
+from rewardlab.models.folded_resnet import fold_batch_norm, run_resnet
 from rewardlab.models.image_preprocessor import Images
+from rewardlab.models.onnx_encoder import OnnxEncoder
+from rewardlab.models.resnet import ResNet
 
-CHUNK = 64  # frames through the encoder at once: larger ones fall out of the cache, smaller ones have threads wait
+InferenceBackend: TypeAlias = Literal["torch", "onnx"]
+
+CHUNK = 64  # frames through the encoder at once
+# On the CPU, larger chunks than this have maps beyond 32 MB, whose memory malloc gives back and faults in again.
+CPU_CHUNK, CPU_CHUNK_PER_THREAD = 32, 8
 ROWS = 32  # rows through the head at once, always; a multiple of every SIMD width
 
 
 class InferenceNetwork:
     """The logits of a snapshot of a network's weights. The network itself is not touched."""
 
-    def __init__(self, network: ImageClassifier, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, network: ImageClassifier, dtype: torch.dtype = torch.float32, backend: InferenceBackend = "torch"
+    ) -> None:
         self.preprocess = network.preprocess
         self.device = network.encoder.conv1.weight.device
         self.dtype = dtype
-        self.encoder = copy.deepcopy(network.encoder).eval().requires_grad_(False)
         self.head = copy.deepcopy(network.head).eval().requires_grad_(False)
-        self.blocked = self.device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        fold_batch_norm(self.encoder)
-        if self.blocked:
-            _to_blocked_layout(self.encoder)
+        encoder = copy.deepcopy(network.encoder).eval().requires_grad_(False)
+        fold_batch_norm(encoder)
+        self.any_batch = True  # one image has the same bits in any batch
+        self.encoder: Callable[[Tensor], Any]
+        if backend == "onnx":
+            self.encoder = OnnxEncoder(encoder)
+        elif self.device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+            self.encoder = _PackedEncoder(encoder, self.preprocess.image_size)
         else:
-            self.encoder.to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.encoder = encoder.to(dtype=dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.any_batch = False
 
     @torch.inference_mode()
     def __call__(self, images: Images) -> Tensor:
         pixels = self.preprocess(images, self.device)
-        starts = range(0, len(pixels), CHUNK)
-        chunks = [self._chunk(pixels[start : start + CHUNK]) for start in starts]
+        size = max(CPU_CHUNK, CPU_CHUNK_PER_THREAD * torch.get_num_threads()) if self.any_batch else CHUNK
+        chunks = [self._chunk(pixels[start : start + size]) for start in range(0, len(pixels), size)]
         return torch.cat(chunks) if chunks else torch.empty(0, device=self.device)
 
     def _chunk(self, pixels: Tensor) -> Tensor:
@@ -50,9 +69,8 @@ class InferenceNetwork:
         return _in_full_rows(self.head, self._maps(pixels))[: len(pixels)]
 
     def _maps(self, pixels: Tensor) -> Tensor:
-        if self.blocked:
-            # oneDNN's blocked convolutions give one image the same bits in any batch, so a short chunk stays short.
-            return self.encoder(pixels.flatten(0, 1).to_mkldnn()).to_dense().unflatten(0, pixels.shape[:2])
+        if self.any_batch:
+            return self.encoder(pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])
         padded = _padded(pixels, CHUNK)
         flat = padded.flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
         return self.encoder(flat).float().unflatten(0, padded.shape[:2])
@@ -76,38 +94,34 @@ def _padded(rows: Tensor, count: int) -> Tensor:
     return functional.pad(rows, [0] * (2 * rows.ndim - 1) + [missing]) if missing else rows
 
 
-def fold_batch_norm(module: nn.Module) -> None:
-    """Replace, in place, each convolution that is followed by a batch norm by one convolution with a bias.
+class _PackedEncoder:
+    """Pixels [B, 3, H, W] to feature maps, by oneDNN's convolutions with weights in the layout that they need."""
 
-    Children of a ResNet are registered in the order in which they are used: conv1, bn1, conv2, bn2 ...
-    """
-    children = list(module.named_children())
-    for (name, child), (next_name, following) in itertools.pairwise(children):
-        if isinstance(child, nn.Conv2d) and isinstance(following, nn.BatchNorm2d):
-            setattr(module, name, fuse_conv_bn_eval(child, following))
-            setattr(module, next_name, nn.Identity())
-    for _, child in children:
-        fold_batch_norm(child)
+    def __init__(self, encoder: ResNet, image_size: tuple[int, int, int]) -> None:
+        self.encoder = encoder
+        with torch.inference_mode():
+            self(torch.zeros(1, *image_size))  # packs the weights: the layout depends on the size of the map
 
+    def __call__(self, pixels: Tensor) -> Tensor:
+        maps: Tensor = run_resnet(self.encoder, pixels.contiguous(memory_format=torch.channels_last), self)
+        return maps.contiguous()
 
-class _DenseNorm(nn.Module):
-    """A norm that oneDNN's layout does not have."""
+    def convolution(self, layer: nn.Conv2d, x: Tensor, add: Tensor | None = None, relu: bool = False) -> Tensor:
+        # The operations that torch.compile uses on a CPU; their arguments end with parameters of the activation.
+        geometry = (layer.padding, layer.stride, layer.dilation, layer.groups)
+        if not layer.weight.is_mkldnn:
+            packed = torch.ops.mkldnn._reorder_convolution_weight(layer.weight, *geometry, x.shape)
+            layer.weight = nn.Parameter(packed, requires_grad=False)
+        arguments = (x, layer.weight, layer.bias, *geometry)
+        activation = "relu" if relu else None
+        if add is not None:
+            run = torch.ops.mkldnn._convolution_pointwise_.binary
+            return run(add, *arguments, "add", 1.0, activation, [], "")
+        return torch.ops.mkldnn._convolution_pointwise(*arguments, activation or "none", [], "")
 
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
+    def group_norm(self, layer: nn.GroupNorm, x: Tensor, add: Tensor | None = None, relu: bool = False) -> Tensor:
+        x = layer(x) if add is None else layer(x).add_(add)
+        return x.relu_() if relu else x
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x.to_dense()).to_mkldnn()
-
-
-def _to_blocked_layout(module: nn.Module) -> None:
-    for name, child in module.named_children():
-        if isinstance(child, nn.Conv2d):
-            child.weight = nn.Parameter(child.weight.detach().to_mkldnn(), requires_grad=False)
-            if child.bias is not None:
-                child.bias = nn.Parameter(child.bias.detach().to_mkldnn(), requires_grad=False)
-        elif isinstance(child, nn.GroupNorm):
-            setattr(module, name, _DenseNorm(child))
-        else:
-            _to_blocked_layout(child)
+    def max_pool(self, layer: nn.MaxPool2d, x: Tensor) -> Tensor:
+        return layer(x)

@@ -4,12 +4,12 @@ import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
 
-from rewardlab.config.schema import DataConfig, ThresholdConfig
+from rewardlab.config.schema import DataConfig, ScoringBackend, ThresholdConfig
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
@@ -21,10 +21,12 @@ from rewardlab.figures.trust import TrustFigures, assess
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.models.classifiers import ImageClassifier, average_pool_classifier, spatial_classifier
 from rewardlab.models.image_preprocessor import ImageArray
-from rewardlab.models.inference import InferenceNetwork, success_probability
+from rewardlab.models.inference import InferenceBackend, InferenceNetwork, success_probability
+from rewardlab.models.onnx_encoder import onnx_installed
 from rewardlab.models.precision import Precision, compute_dtype
 from rewardlab.models.resnet import Norm
 from rewardlab.models.weights import check_weights, encoder_part, norm_of, read_tensor_file
+from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import (
     BaseRewardModel,
     LooksAt,
@@ -85,11 +87,12 @@ class SuccessClassifier(BaseRewardModel):
         self._frames = LabelledFrames(seed)
         self._held_out: FrameTable | None = None
         self._optimizer: torch.optim.Optimizer | None = None
+        self._backend: ScoringBackend = "torch"
         self._inference: InferenceNetwork | None = None
         self._inference_key: tuple[object, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tensors in oneDNN's layout cannot be copied or pickled, and neither can log files.
+        # Tensors in oneDNN's layout and ONNX Runtime's sessions cannot be copied or pickled, and neither can log files.
         return {**vars(self), "_inference": None, "tb_logger": None}
 
     def _common_settings(self) -> dict[str, Any]:
@@ -144,11 +147,35 @@ class SuccessClassifier(BaseRewardModel):
         self._check_ready()
         # Optimizers and load_state_dict raise the version of a tensor; only writes through `.data` are not noticed.
         tensors = [*self.network.parameters(), *self.network.buffers()]
-        key = (self.precision, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
+        key = (self.precision, self._backend, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
         if self._inference is None or key != self._inference_key:
-            self._inference = InferenceNetwork(self.network, compute_dtype(self.precision, self.device))
+            dtype = compute_dtype(self.precision, self.device)
+            self._inference = InferenceNetwork(self.network, dtype, self._choose_backend(self._backend))
             self._inference_key = key
         return self._inference
+
+    def use_backend(self, backend: ScoringBackend) -> None:
+        """Choose the library that scores frames, as `reward.backend` of a config does; training always uses torch."""
+        self._choose_backend(backend)
+        self._backend = backend
+
+    def _choose_backend(self, backend: ScoringBackend) -> InferenceBackend:
+        if backend not in get_args(ScoringBackend):
+            raise ConfigError(unknown_name("reward.backend", str(backend), get_args(ScoringBackend)))
+        fits = self.device.type == "cpu" and self.precision == "fp32"
+        if backend == "auto":
+            return "onnx" if fits and onnx_installed() else "torch"
+        if backend == "onnx" and not onnx_installed():
+            raise ConfigError(
+                "reward.backend: found onnx, but ONNX Runtime is not installed: pip install 'rewardlab[onnx]', or set "
+                "reward.backend to torch"
+            )
+        if backend == "onnx" and not fits:
+            raise ConfigError(
+                f"reward.backend: found onnx, which computes on the CPU in fp32; '{self.model_type}' is on "
+                f"{self.device} with precision {self.precision}: set reward.backend to auto or torch"
+            )
+        return backend
 
     def _check_ready(self) -> None:
         """Raise an error if the pretrained weights of the config have not been read yet."""

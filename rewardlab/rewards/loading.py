@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rewardlab.compat import ding_models
-from rewardlab.config.schema import RewardConfig, RewardModelConfig
+from rewardlab.config.schema import RewardConfig, RewardModelConfig, ScoringBackend
 from rewardlab.data.used_episodes import UsedEpisodes
 from rewardlab.devices import find_device
 from rewardlab.errors import ConfigError, DataError
@@ -66,12 +66,17 @@ def create_reward_model(
 
 
 def load_reward_model(
-    path: str | Path | None, *, overrides: Any = None, device: str | torch.device = "cpu"
+    path: str | Path | None,
+    *,
+    overrides: Any = None,
+    device: str | torch.device = "cpu",
+    backend: ScoringBackend = "torch",
 ) -> BaseRewardModel:
     """Load a reward model from a checkpoint directory, or a success classifier from a .safetensors or .pt file.
 
     `overrides` (a RewardModelConfig or a mapping) describes weights that are stored without a config. A key that
-    disagrees with the checkpoint is an error, except those that change no score.
+    disagrees with the checkpoint is an error, except those that change no score. `backend` is the library with which
+    a success classifier scores frames, see `reward.backend`.
     """
     if path is None:
         raise ConfigError(
@@ -94,12 +99,17 @@ def load_reward_model(
         raise DataError(f"{stored.source}: {str(error).removeprefix('state_dict: ')}") from error
     if isinstance(model, SuccessClassifier):
         _load_facts(model, config, stored)
-    return model.to(find_device(device))
+    model.to(find_device(device))
+    if isinstance(model, SuccessClassifier):
+        model.use_backend(backend)
+    return model
 
 
-def load_success_classifier(path: str | Path) -> SuccessClassifier:
+def load_success_classifier(
+    path: str | Path, *, device: str | torch.device = "cpu", backend: ScoringBackend = "torch"
+) -> SuccessClassifier:
     """Load a success classifier; a checkpoint of another kind of reward model is an error."""
-    model = load_reward_model(path)
+    model = load_reward_model(path, device=device, backend=backend)
     if not isinstance(model, SuccessClassifier):
         raise DataError(f"{path}: holds a '{model.model_type}', expected a success classifier")
     return model

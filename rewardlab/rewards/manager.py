@@ -23,6 +23,7 @@ from rewardlab.devices import on_cpu
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, LooksAt, checked_scores
+from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.debug_images import DebugImageWriter, debug_directory
 from rewardlab.rewards.loading import create_reward_model, load_reward_model, model_class, named_models
 from rewardlab.types import Batch
@@ -171,6 +172,10 @@ class RewardManager:
         self.off_policy = off_policy
         self.versions = dict.fromkeys(self.models, 0)  # how often each model has changed in this run
         self.debug_images: dict[str, DebugImageWriter] = {}
+        for model in self.models.values():
+            # A model that was loaded with another backend keeps it.
+            if isinstance(model, SuccessClassifier) and config.backend != "torch":
+                model.use_backend(config.backend)
         self._bounds: tuple[Tensor, Tensor] | None = None
         if isinstance(action_space, spaces.Box):
             self._bounds = torch.as_tensor(action_space.low), torch.as_tensor(action_space.high)

@@ -156,7 +156,7 @@ def _architecture(model: SuccessClassifier) -> dict[str, Any]:
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
-    model = load_success_classifier(best).to(fit.device)
+    model = load_success_classifier(best, device=fit.device)
     scores, figures = model.calibrate(validation, cfg.threshold.target_fpr, cfg.seed)
     model.used_episodes = UsedEpisodes.record(fit.loader.table, validation, cfg.data, cfg.seed)
     facts = _facts(cfg, model, fit, validation)

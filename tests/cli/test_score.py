@@ -116,6 +116,19 @@ def test_pictures_have_no_label(checkpoint: str, tmp_path: Path, capsys: pytest.
     assert "1 picture, threshold" in capsys.readouterr().out
 
 
+def test_onnx_runtime_scores_alike(
+    checkpoint: str, episodes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = {}
+    for backend in ("torch", "onnx"):
+        assert main(["score", checkpoint, str(episodes), "--format", "json", "--backend", backend]) == 0
+        scores[backend] = [row["probability"] for row in json.loads(capsys.readouterr().out)]
+    assert scores["onnx"] == pytest.approx(scores["torch"], rel=0, abs=1e-5)
+    monkeypatch.setattr("rewardlab.models.onnx_encoder.find_spec", lambda name: None)
+    assert main(["score", checkpoint, str(episodes), "--backend", "onnx"]) == 2
+    assert "pip install 'rewardlab[onnx]'" in capsys.readouterr().err
+
+
 def test_plots_are_pictures_in_the_folders_of_their_episodes(checkpoint: str, episodes: Path, tmp_path: Path) -> None:
     assert main(["score", checkpoint, str(episodes), "--plot", str(tmp_path / "plots")]) == 0
     found = sorted(str(path.relative_to(tmp_path / "plots")) for path in (tmp_path / "plots").rglob("*.png"))
