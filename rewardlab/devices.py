@@ -64,8 +64,9 @@ def use_device(device: torch.device) -> None:
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
-    """Return the device of a network, all of whose parameters are on one."""
-    return next(module.parameters()).device
+    """Return the device of a network, all of whose parameters are on one; the CPU if it has none."""
+    parameter = next(module.parameters(), None)
+    return CPU if parameter is None else parameter.device
 
 
 def seeded_generator(seed: int, device: torch.device = CPU) -> torch.Generator:

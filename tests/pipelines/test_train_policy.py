@@ -78,7 +78,7 @@ def test_the_reward_of_a_second_stage_is_the_models_alone(
     add = ActorWorker.add
 
     def watched(self: Any, rollout: Any, *more: Any) -> int:
-        seen.append(rollout)
+        seen.append(rollout.rows)
         return add(self, rollout, *more)
 
     monkeypatch.setattr(ActorWorker, "add", watched)
