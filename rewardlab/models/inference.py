@@ -3,10 +3,9 @@
 Batch norm is folded into the convolutions, and the copy runs in one of three ways:
 
 - on the CPU in fp32, oneDNN's convolutions with weights in the layout that they need, followed by the addition and
-  the ReLU inside the same call. Without this, torch brings the weights into that layout at every call: with 20 MB of
-  weights (ResNet-10) a third of the time of a single frame, or half with the memory that it allocates for them
-  (`ONEDNN_VERBOSE=1` shows the reorders). `to_mkldnn` does not help, and neither does
-  `mkldnn_reorder_conv2d_weight`, which prepares a layout that `mkldnn_convolution` then does not choose.
+  the ReLU inside the same call. Without this, torch brings the weights into that layout at every call: 2.0 to 2.7 of
+  5.7 ms for one frame in ResNet-10 (`ONEDNN_VERBOSE=1` shows the reorders). `to_mkldnn` does not help, and neither
+  does `mkldnn_reorder_conv2d_weight`, which prepares a layout that `mkldnn_convolution` then does not choose.
 - on the CPU in fp32 with ONNX Runtime, if it is asked for: equal within 1e-5, and about as fast.
 - elsewhere, channels last.
 
@@ -14,6 +13,7 @@ TorchScript keeps the memory of every copy ever made: 58 MB for each new set of 
 """
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -29,9 +29,8 @@ from rewardlab.models.resnet import ResNet
 
 InferenceBackend: TypeAlias = Literal["torch", "onnx"]
 
-CHUNK = 64  # frames through the encoder at once
-# On the CPU, larger chunks than this have maps beyond 32 MB, whose memory malloc gives back and faults in again.
-CPU_CHUNK, CPU_CHUNK_PER_THREAD = 32, 8
+CHUNK = 64  # frames through the encoder at once, at most
+CHUNK_BYTES = 2**25 - 2**16  # of the largest map on the CPU: glibc's malloc gives larger blocks back after each use
 ROWS = 32  # rows through the head at once, always; a multiple of every SIMD width
 
 
@@ -47,6 +46,7 @@ class InferenceNetwork:
         self.head = copy.deepcopy(network.head).eval().requires_grad_(False)
         encoder = copy.deepcopy(network.encoder).eval().requires_grad_(False)
         fold_batch_norm(encoder)
+        self.width = encoder.conv1.out_channels
         self.any_batch = True  # one image has the same bits in any batch
         self.encoder: Callable[[Tensor], Any]
         if backend == "onnx":
@@ -60,20 +60,27 @@ class InferenceNetwork:
     @torch.inference_mode()
     def __call__(self, images: Images) -> Tensor:
         pixels = self.preprocess(images, self.device)
-        size = max(CPU_CHUNK, CPU_CHUNK_PER_THREAD * torch.get_num_threads()) if self.any_batch else CHUNK
-        chunks = [self._chunk(pixels[start : start + size]) for start in range(0, len(pixels), size)]
-        return torch.cat(chunks) if chunks else torch.empty(0, device=self.device)
-
-    def _chunk(self, pixels: Tensor) -> Tensor:
+        if not len(pixels):
+            return torch.empty(0, device=self.device)
+        maps = torch.cat([self._maps(chunk) for chunk in torch.split(pixels, self._chunk_size(len(pixels)))])
         # Matrix products and tanh round differently for another number of rows.
-        return _in_full_rows(self.head, self._maps(pixels))[: len(pixels)]
+        return _in_full_rows(self.head, maps)
+
+    def _chunk_size(self, count: int) -> int:
+        if not self.any_batch:
+            return CHUNK
+        _, height, width = self.preprocess.image_size
+        # The first convolution has the largest map, of half the height and width.
+        bytes_each = len(self.preprocess.image_keys) * self.width * math.ceil(height / 2) * math.ceil(width / 2) * 4
+        chunks = math.ceil(count / max(1, min(CHUNK, CHUNK_BYTES // bytes_each)))
+        return math.ceil(count / chunks)
 
     def _maps(self, pixels: Tensor) -> Tensor:
         if self.any_batch:
             return self.encoder(pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])
         padded = _padded(pixels, CHUNK)
         flat = padded.flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
-        return self.encoder(flat).float().unflatten(0, padded.shape[:2])
+        return self.encoder(flat).float().unflatten(0, padded.shape[:2])[: len(pixels)]
 
 
 def success_probability(logits: Tensor, temperature: float = 1.0) -> Tensor:
