@@ -4,6 +4,7 @@ Networks are built on the CPU, so that a seed gives the same weights everywhere,
 sent to another worker is on the CPU.
 """
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -49,6 +50,10 @@ def device_count(kind: str, key: str = "cluster.device") -> int:
 def find_device(wanted: str | torch.device, key: str = "device") -> torch.device:
     """Return a device of this machine: "auto" is its accelerator if it has one. One that is not there is an error."""
     kind, _, number = str(wanted).partition(":")
+    if not re.fullmatch(r"auto|[a-z]+(:\d+)?", str(wanted)):
+        raise ConfigError(
+            f"{key}: found {wanted}, expected auto, cpu, cuda or another device of PyTorch such as cuda:1"
+        )
     kind = (accelerator() or "cpu") if kind == "auto" else kind
     count = device_count(kind, key)
     if int(number or 0) >= count:
@@ -95,9 +100,11 @@ def restore_generator(generator: torch.Generator, state: Tensor) -> None:
 
 def to_device(values: T, device: torch.device) -> T:
     """Return a tensor or a batch on `device`. To CUDA it goes through pinned memory: the copy does not block then."""
-    if device.type == "cuda" and values.device != device:
+    if device.type == "cuda" and (values.device is None or values.device.type == "cpu"):
         return values.pin_memory().to(device, non_blocking=True)
-    return values if device.type == "cpu" else values.to(device)
+    if device.type == "cpu" and values.device is None:  # a batch that does not say where it is, is on the CPU
+        return values
+    return values.to(device)
 
 
 def on_cpu(value: Any) -> Any:
@@ -120,10 +127,10 @@ def memory_errors_named(component: str, device: str | torch.device) -> Iterator[
         yield
     except torch.OutOfMemoryError as error:
         keys = {
-            "actor": "lower actor.micro_batch_size or actor.global_batch_size",
+            "actor": "lower actor.global_batch_size, actor.micro_batch_size (a classifier) or env.train.num_envs (ppo)",
             "env": "lower env.train.num_envs",
             "rollout": "lower env.train.num_envs",
-            "reward": "lower the batch_size of the reward model",
+            "reward": "choose a smaller model",
         }
         raise OutOfMemory(
             f"{device} has no memory left for the component '{component}' ({str(error).splitlines()[0]}). Move it to "

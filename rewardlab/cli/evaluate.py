@@ -14,13 +14,16 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument("run", metavar="RUN", help="directory of a run, or one of its checkpoints")
     command.add_argument("--episodes", type=positive, default=100, metavar="N", help="default: %(default)s")
     command.add_argument("--seed", type=int, default=1, help="of the episodes (default: %(default)s)")
+    command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
     command.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     from rewardlab.pipelines.evaluate import evaluate
 
-    checkpoint, figures = evaluate(arguments.run, episodes=arguments.episodes, seed=arguments.seed)
+    checkpoint, figures = evaluate(
+        arguments.run, episodes=arguments.episodes, seed=arguments.seed, device=arguments.device
+    )
     if arguments.json:
         print(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))
         return

@@ -72,8 +72,10 @@ def _score(arguments: argparse.Namespace) -> int:
 
     if not (arguments.paths or arguments.camera):
         raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
+    # ONNX Runtime computes on the CPU, whatever else the machine has.
+    device = "cpu" if (arguments.backend, arguments.device) == ("onnx", "auto") else arguments.device
     model = load_success_classifier(
-        arguments.checkpoint, device=find_device(arguments.device, "--device"), backend=arguments.backend
+        arguments.checkpoint, device=find_device(device, "--device"), backend=arguments.backend
     )
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)

@@ -16,6 +16,7 @@ def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
     """Raise if a run of `cfg` would fail or mislead; `given` are the keys that the user chose."""
     refuse_robot_keys(cfg)
     _check_reward_model_is_used(cfg, given)
+    _check_node_groups(cfg)
     for problem in _keys_without_effect(cfg):
         raise ConfigError(problem)
     if cfg.runner.task == "train_reward" and cfg.data.data_path is None:
@@ -54,6 +55,24 @@ def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any])
         )
 
 
+def _check_node_groups(cfg: ExperimentConfig) -> None:
+    """Every group has a name of its own that a placement uses; a robot's is refused elsewhere."""
+    used = {place.rpartition("-")[0] for place in cfg.cluster.component_placement.values()}
+    labels = [group.label for group in cfg.cluster.node_groups]
+    for index, group in enumerate(cfg.cluster.node_groups):
+        label, problem = group.label, None
+        if group.hardware is not None:
+            continue
+        if label is None or label.isdecimal():
+            problem = "expected a name that is not a number"
+        elif labels.count(label) > 1:
+            problem = "which several groups have; expected a name for each"
+        elif label not in used:
+            problem = "which no component uses; expected one of cluster.component_placement"
+        if problem is not None:
+            raise ConfigError(f"cluster.node_groups.{index}.label: found {json.dumps(label)}, {problem}")
+
+
 def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
     """Keys whose value says that something happens which does not."""
     if cfg.runner.task == "train_reward" and cfg.actor.precision != "fp32":
@@ -61,13 +80,12 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
             f"actor.precision: found {cfg.actor.precision}, which is for policies; set reward.model.precision for a "
             "classifier"
         )
+    scores = cfg.runner.task == "train_policy" and cfg.reward.use_reward_model
+    if cfg.reward.backend != "torch" and not scores:
+        found = cfg.reward.backend
+        yield f"reward.backend: found {found}, but no reward model scores frames in this run; remove the key"
     if cfg.runner.task != "train_policy":
         return
-    for index, group in enumerate(cfg.cluster.node_groups):
-        if group.label is None and group.hardware is None:
-            yield (
-                f"cluster.node_groups.{index}.label: found null, expected a name that cluster.component_placement uses"
-            )
     workers, reward, name = cfg.cluster.workers, cfg.reward, cfg.algorithm.name
     if cfg.algorithm.sac.demo_path is not None and name != "sac":
         yield f"algorithm.sac.demo_path: {name} does not learn from demonstrations; set algorithm.name to sac"

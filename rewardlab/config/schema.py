@@ -65,9 +65,12 @@ def _place(place: object) -> object:
 
 
 def _device(device: object) -> object:
-    if not isinstance(device, str) or not re.fullmatch(r"auto|[a-z]+(:\d+)?", device):
+    if not isinstance(device, str) or not re.fullmatch(r"(?!auto:)[a-z]+(:\d+)?", device):
         raise ValueError("auto, cpu, cuda or another device of PyTorch such as cuda:1")
-    return device
+    kind, _, number = device.partition(":")
+    if kind == "cpu" and int(number or 0):
+        raise ValueError("cpu, which has no numbers")
+    return f"{kind}:{int(number)}" if number and kind != "cpu" else kind
 
 
 def _paths(paths: object) -> object:
@@ -401,7 +404,7 @@ class NodeGroupConfig:
     """Nodes under a name that component_placement can use. A robot attached to them is refused: there is no driver."""
 
     label: str | None = None  # name of the group, such as arm: a component is placed there with arm-0
-    node_ranks: tuple[NonNegativeInt, ...] = (0,)  # nodes in the group
+    node_ranks: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0,)  # nodes in the group
     hardware: HardwareConfig | None = None  # what these nodes have besides CPU and GPU
 
 

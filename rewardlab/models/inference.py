@@ -1,4 +1,4 @@
-"""A fast copy of a classifier for scoring, whose answer for a frame does not depend on the frames scored with it.
+"""A fast copy of a classifier for scoring; on the CPU in fp32 a frame has the same score whatever is scored with it.
 
 Batch norm is folded into the convolutions, and the copy runs in one of three ways:
 
@@ -7,7 +7,8 @@ Batch norm is folded into the convolutions, and the copy runs in one of three wa
   5.7 ms for one frame in ResNet-10 (`ONEDNN_VERBOSE=1` shows the reorders). `to_mkldnn` does not help, and neither
   does `mkldnn_reorder_conv2d_weight`, which prepares a layout that `mkldnn_convolution` then does not choose.
 - on the CPU in fp32 with ONNX Runtime, if it is asked for: equal within 1e-5, and about as fast.
-- elsewhere, channels last.
+- elsewhere (another device, bf16), channels last, in batches of a few sizes. There a frame that is scored alone and in
+  a large batch may differ in the last bits.
 
 TorchScript keeps the memory of every copy ever made: 58 MB for each new set of ResNet-18 weights.
 """
@@ -31,6 +32,7 @@ InferenceBackend: TypeAlias = Literal["torch", "onnx"]
 
 CHUNK = 64  # frames through the encoder at once, at most
 CHUNK_BYTES = 2**25 - 2**16  # of the largest map on the CPU: glibc's malloc gives larger blocks back after each use
+PADDED_SIZES = (1, 8, CHUNK)  # batches on other devices: few sizes, of which convolutions round alike
 ROWS = 32  # rows through the head at once, always; a multiple of every SIMD width
 
 
@@ -78,7 +80,7 @@ class InferenceNetwork:
     def _maps(self, pixels: Tensor) -> Tensor:
         if self.any_batch:
             return self.encoder(pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])
-        padded = _padded(pixels, CHUNK)
+        padded = _padded(pixels, next(size for size in PADDED_SIZES if size >= len(pixels)))
         flat = padded.flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
         return self.encoder(flat).float().unflatten(0, padded.shape[:2])[: len(pixels)]
 

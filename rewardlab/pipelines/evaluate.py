@@ -9,11 +9,11 @@ from rewardlab.pipelines.trained_policy import latest_checkpoint, load_policy, r
 from rewardlab.rl.evaluation import Evaluation
 
 
-def evaluate(run: str | Path, *, episodes: int, seed: int) -> tuple[Path, dict[str, float]]:
+def evaluate(run: str | Path, *, episodes: int, seed: int, device: str = "auto") -> tuple[Path, dict[str, float]]:
     """The checkpoint that was judged, and mean return, length and success of its policy."""
     checkpoint = latest_checkpoint(Path(run))
     cfg = run_config(checkpoint)
     refuse_robot_keys(cfg)
     evaluation = Evaluation(dataclasses.replace(cfg.env.eval, num_envs=episodes), seed=seed)
-    policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device("auto"))
+    policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device(device, "--device"))
     return checkpoint, evaluation.run(policy)

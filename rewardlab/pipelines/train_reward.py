@@ -1,6 +1,5 @@
 """Trains a success classifier on labelled episodes and measures how far it can be trusted."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers import Cluster
-from rewardlab.workers.cluster import local_device
+from rewardlab.workers.placement import training_device
 from rewardlab.workers.reward import train_on_group
 
 
@@ -35,7 +34,6 @@ def run(
             f"cluster.workers.actor: found {workers}, but cluster.backend local trains in one process; set "
             f"cluster.backend=ray, or start with torchrun --nproc-per-node {workers} -m rewardlab.cli train-reward"
         )
-    # torchrun starts several processes on this machine: each takes a device of its own, if there are so many.
-    device = local_device(cfg.cluster, "actor", int(os.environ.get("LOCAL_RANK", 0)))
+    device = training_device(cfg.cluster)
     with memory_errors_named("actor", device), joined(device) as processes:
         return train_reward_model(cfg, processes, console or Console(), on_best)

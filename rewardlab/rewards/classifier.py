@@ -173,7 +173,8 @@ class SuccessClassifier(BaseRewardModel):
         if backend == "onnx" and not fits:
             raise ConfigError(
                 f"reward.backend: found onnx, which computes on the CPU in fp32; '{self.model_type}' is on "
-                f"{self.device} with precision {self.precision}: set reward.backend to auto or torch"
+                f"{self.device} with precision {self.precision}: set reward.backend to auto or torch, or the device to "
+                "cpu (cluster.device, --device)"
             )
         return backend
 

@@ -170,5 +170,6 @@ class RewardScale(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # The number of environments is known only from a rollout, or from a run that is being resumed.
-        self.discounted_N = torch.zeros_like(state_dict[prefix + "discounted_N"])
+        saved = state_dict[prefix + "discounted_N"]
+        self.discounted_N = torch.zeros_like(saved, device=self.discounted_N.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)

@@ -131,6 +131,7 @@ def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
         "actor",
         lambda placement: FSDPRewardWorker(cfg, placement.index, placement.count, placement.device),
         name="RewardTraining",
+        own_devices=True,
     )
     rendezvous = group[0].submit("open_rendezvous") if len(group) > 1 else None
     return group.call("train", rendezvous).result()[0]

@@ -53,6 +53,12 @@ def test_a_classifier_may_be_trained_with_the_config_of_a_robot(tmp_path: Path) 
         (["algorithm.sac.demo_path=demos"], "algorithm.sac.demo_path: ppo does not learn from demonstrations"),
         (["reward.model.checkpoint_path=x"], "reward.use_reward_model: not given, but reward.model.checkpoint_path is"),
         (["cluster.node_groups=[{node_ranks: [1]}]"], "cluster.node_groups.0.label: found null, expected a name"),
+        (["cluster.node_groups=[{label: arm}]"], 'cluster.node_groups.0.label: found "arm", which no component uses'),
+        (
+            ["cluster.node_groups=[{label: arm}, {label: arm}]", "cluster.component_placement.env=arm-0"],
+            'cluster.node_groups.0.label: found "arm", which several groups have',
+        ),
+        (["reward.backend=onnx"], "reward.backend: found onnx, but no reward model scores frames"),
         (["runner.task=train_reward", "actor.precision=bf16"], "actor.precision: found bf16, which is for policies"),
         (["reward.cotrain=true"], "reward.use_reward_model: not given, but reward.cotrain is"),
         (

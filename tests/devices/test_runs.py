@@ -178,10 +178,11 @@ def test_components_on_different_devices_do_not_meet(
 
 
 def test_a_run_can_move_to_another_device_and_back(tmp_path: Path) -> None:
-    half = train(tmp_path / "moved", "runner.max_epochs=2", "cluster.device=cpu")
+    scaled = "algorithm.ppo.normalize_reward=true"
+    half = train(tmp_path / "moved", scaled, "runner.max_epochs=2", "cluster.device=cpu")
     with toy_devices():
-        moved = train(tmp_path / "moved", "runner.max_epochs=4", f"runner.resume_dir={half}")
-    stayed = train(tmp_path / "stayed", "runner.max_epochs=4", "cluster.device=cpu")
+        moved = train(tmp_path / "moved", scaled, "runner.max_epochs=4", f"runner.resume_dir={half}")
+    stayed = train(tmp_path / "stayed", scaled, "runner.max_epochs=4", "cluster.device=cpu")
     check_same((stayed, moved))
     assert all(tensor.device.type == "cpu" for tensor in weights(moved).values())
     with toy_devices():
@@ -200,7 +201,9 @@ def test_a_classifier_trains_the_same(recorded: Path, model_type: str, tmp_path:
     with toy_devices():
         images = torch.randint(0, 255, (3, 32, 32, 3), dtype=torch.uint8)
         on_toy = models[1].to("toy").probabilities(images)
+        there = models[0].probabilities(images.to("toy"))  # frames of a simulator on another device than the model's
     torch.testing.assert_close(models[0].probabilities(images), on_toy, rtol=0, atol=1e-5)
+    torch.testing.assert_close(models[0].probabilities(images), there, rtol=0, atol=0)
 
 
 SHARDED = """

@@ -16,8 +16,8 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.errors import ConfigError
 from rewardlab.workers import Cluster
-from rewardlab.workers.cluster import Node, NodeDevice, assign_devices
-from rewardlab.workers.ray_actor import RayWorker
+from rewardlab.workers import cluster as cluster_module
+from rewardlab.workers.placement import Node, NodeDevice, assign_devices, require_own_devices
 
 CPU, TWO_GPUS, ONE_GPU = Node("a", "cpu"), Node("b", "cuda", 2), Node("c", "cuda", 1)
 
@@ -37,11 +37,12 @@ def test_a_place_is_a_node_and_a_device() -> None:
 def test_without_a_place_workers_are_spread_over_the_gpus_or_else_over_the_nodes() -> None:
     nodes = [CPU, TWO_GPUS, ONE_GPU]
     spread = assign_devices(config(), "reward", 4, nodes)
-    places = [(TWO_GPUS, "cuda:0"), (TWO_GPUS, "cuda:1"), (ONE_GPU, "cuda:0"), (TWO_GPUS, "cuda:0")]
+    places = [(TWO_GPUS, "cuda:0"), (ONE_GPU, "cuda:0"), (TWO_GPUS, "cuda:1"), (TWO_GPUS, "cuda:0")]
     assert spread == [NodeDevice(*place) for place in places]
     assert assign_devices(config(), "reward", 2, [CPU]) == [NodeDevice(CPU, "cpu")] * 2
     places = [(CPU, "cpu"), (TWO_GPUS, "cuda:0"), (ONE_GPU, "cuda:0"), (TWO_GPUS, "cuda:1"), (CPU, "cpu")]
-    assert assign_devices(config(), "env", 5, nodes) == [NodeDevice(*place) for place in places]
+    for component in ("env", "rollout"):  # a pair of workers has one node
+        assert assign_devices(config(), component, 5, nodes) == [NodeDevice(*place) for place in places]
 
 
 def test_the_device_of_the_cluster_counts_where_no_place_is_given() -> None:
@@ -57,14 +58,14 @@ def test_the_device_of_the_cluster_counts_where_no_place_is_given() -> None:
 
 
 def test_a_node_can_have_a_name() -> None:
-    groups = [{"label": "arm", "node_ranks": [1, 2]}, {"label": "far", "node_ranks": [7]}]
+    groups, far = [{"label": "arm", "node_ranks": [1, 2]}], [{"label": "far", "node_ranks": [7]}]
     nodes = [CPU, TWO_GPUS, ONE_GPU]
     placed = assign_devices(config("arm-0", node_groups=groups), "reward", 3, nodes)
     assert placed == [NodeDevice(TWO_GPUS, "cuda:0"), NodeDevice(ONE_GPU, "cuda:0"), NodeDevice(TWO_GPUS, "cuda:0")]
     with pytest.raises(ConfigError, match=r"placement.reward: found leg-0, but no group of .* has the label 'leg'"):
-        assign_devices(config("leg-0", node_groups=groups), "reward", 1, nodes)
+        assign_devices(config("leg-0"), "reward", 1, nodes)
     with pytest.raises(ConfigError, match=r"found far-0, but node 7 of group 'far' is not there: .* has 3 nodes"):
-        assign_devices(config("far-0", node_groups=groups), "reward", 1, nodes)
+        assign_devices(config("far-0", node_groups=far), "reward", 1, nodes)
 
 
 def test_a_place_on_a_machine_without_accelerators_is_its_cpu_and_says_so_once(
@@ -90,15 +91,28 @@ def test_a_place_that_is_not_there_is_answered_with_how_many_there_are(on_ray: C
             cluster.launch("reward", lambda placement: Toy(), name="Toys")
 
 
-def test_a_worker_runs_on_its_node_and_sees_its_gpu_alone(on_ray: Cluster) -> None:
+def test_a_worker_runs_on_its_node_and_ray_does_not_hide_gpus_from_it(on_ray: Cluster) -> None:
     with Cluster(config("0-1")) as cluster:
         placed = cluster.launch("reward", lambda placement: Toy(), name="Toys")
         assert placed[0].submit("node").result() == ray.get_runtime_context().get_node_id()
-    environment = {"CUDA_VISIBLE_DEVICES": "1", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
-    worker = RayWorker("Toys[0]", Toy, node_id=None, environment=environment)
-    worker.start().result()
-    assert worker.submit("variable", "CUDA_VISIBLE_DEVICES").result() == "1"
-    worker.stop()
+        assert placed[0].submit("variable", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES").result() == "1"
+        assert placed[0].submit("variable", "CUDA_VISIBLE_DEVICES").result() == os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_a_device_that_torch_cannot_use_is_named_with_its_component(
+    on_ray: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "ray_nodes", lambda _: [Node(None, "cuda", 2)])  # Ray counts GPUs without torch
+    message = r"cluster.device, for the component 'reward': found cuda:0, but this machine has no cuda device"
+    with Cluster(config()) as cluster, pytest.raises(ConfigError, match=message):
+        cluster.launch("reward", lambda placement: Toy(), name="Toys")
+
+
+def test_processes_that_train_one_classifier_have_an_accelerator_each() -> None:
+    require_own_devices(assign_devices(config(), "actor", 3, [TWO_GPUS, ONE_GPU]))
+    require_own_devices(assign_devices(config(), "actor", 3, [CPU]))
+    with pytest.raises(ConfigError, match=r"cluster.workers.actor: 4 processes would train .* on 3 accelerators"):
+        require_own_devices(assign_devices(config(), "actor", 4, [TWO_GPUS, ONE_GPU]))
 
 
 def test_the_number_of_workers_is_in_the_config() -> None:
@@ -141,6 +155,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the children of a shell's background job ignore Ctrl-C
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.workers import Cluster
+from rewardlab.workers import cluster as cluster_module
 from toy_workers import Toy
 
 with Cluster(ClusterConfig(backend="ray")) as cluster:

@@ -23,7 +23,7 @@ from rewardlab.pipelines import collect, train_reward
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers import Cluster, Group, WorkerDied, cluster, ray_actor
-from rewardlab.workers.cluster import Node, ray_nodes
+from rewardlab.workers.placement import Node, ray_nodes
 from rewardlab.workers.ray_actor import RayWorker, WorkerProcess
 from rewardlab.workers.rollout import Lanes, Rollout
 

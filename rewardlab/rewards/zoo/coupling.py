@@ -33,6 +33,9 @@ def couple(points_TF: Floats, atoms_AF: Floats, owed: float, mass_A: Floats) -> 
         partial = some @ (-2 * atoms.T)
         partial += np.square(atoms).sum(1)
         for t, (distance, square) in enumerate(zip(partial, np.square(some).sum(1), strict=True), start):
+            if not np.isfinite(square):  # an observation with NaN: whoever reads the rewards says so
+                cost[t] = math.nan
+                continue
             near, until = _nearest(distance, square, left, owed, reach)
             last = int(until.searchsorted(owed - _SPENT))  # the atom that is used in part
             if last == len(near):

@@ -261,3 +261,13 @@ class TestPDEIL:
         covariance = torch.cov(rows.T, correction=0) + 1e-3 * torch.eye(3)
         expected = torch.distributions.MultivariateNormal(rows.mean(0), covariance).log_prob(rows)
         assert torch.allclose(gaussian(rows), expected)
+
+
+def test_a_broken_observation_is_not_hidden_and_takes_nothing_from_the_steps_after_it() -> None:
+    rng = np.random.default_rng(0)
+    points, atoms, mass = rng.normal(size=(6, 2)), rng.normal(size=(20, 2)), np.full(20, 1 / 20)
+    points[2] = np.nan
+    costs = couple(points, atoms, 1 / 20, mass)
+    assert np.isnan(costs[2])
+    assert np.isfinite(np.delete(costs, 2)).all()
+    assert mass.sum() == pytest.approx(1 - 5 / 20)
