@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/scoring.py
 
 Every way sees the same uint8 frames and includes preprocessing. Rounds alternate between them, after a warm-up, and a
-ratio is the median over rounds, of wall time and of CPU time. Each number of threads has a process of its own. Run it on
-a quiet machine: with 2 threads on 2 cores that others use too, threads wait for each other, "plain ms" grows up to a
+ratio is the median over rounds, of wall time and of CPU time. Each number of threads has a process of its own. Run it
+on a quiet machine: with 2 threads on 2 cores that others use too, threads wait for each other, "plain ms" grows up to a
 hundredfold, and the ratios then say nothing about speed.
 """
 
