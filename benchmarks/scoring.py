@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/scoring.py
 
 Every way sees the same uint8 frames and includes preprocessing. Rounds alternate between them, after a warm-up, and a
-ratio is the median over rounds of wall time; a second table has the CPU time. Each number of threads is measured in a
-process of its own, whose threads do not wait in a loop beside the others. Other programs still distort the figures:
-mind the load in the title.
+ratio is the median over rounds, of wall time and of CPU time. Each number of threads has a process of its own. Run it
+on a quiet machine: with 2 threads on 2 cores that others use too, threads wait for each other, "plain ms" grows up to a
+hundredfold, and the ratios then say nothing about speed.
 """
 
 import os
