@@ -167,7 +167,7 @@ def test_the_fast_copy_leaves_the_network_alone() -> None:
 
 
 def test_the_other_layout_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where oneDNN is missing, the copy is folded and channels last; scores of one and of many agree within rounding."""
+    """Where oneDNN is missing, the copy is folded and channels last; scores of one and many agree within rounding."""
     network = trained(spatial())
     packed = InferenceNetwork(network)(frames(5))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
