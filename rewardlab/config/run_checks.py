@@ -80,10 +80,8 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
             f"actor.precision: found {cfg.actor.precision}, which is for policies; set reward.model.precision for a "
             "classifier"
         )
-    scores = cfg.runner.task == "train_policy" and cfg.reward.use_reward_model
-    if cfg.reward.backend != "torch" and not scores:
-        found = cfg.reward.backend
-        yield f"reward.backend: found {found}, but no reward model scores frames in this run; remove the key"
+    if cfg.runner.task != "train_policy" and cfg.reward.backend != "torch":
+        yield f"reward.backend: found {cfg.reward.backend}, which is for policies on a learned reward; remove the key"
     if cfg.runner.task != "train_policy":
         return
     workers, reward, name = cfg.cluster.workers, cfg.reward, cfg.algorithm.name

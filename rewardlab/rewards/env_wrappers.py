@@ -105,8 +105,7 @@ def reward_manager(source: RewardSource, device: str | torch.device, settings: d
             )
         return source
     if isinstance(source, BaseRewardModel):
-        section = {**settings, "use_reward_model": True}
-        return RewardManager(source, config_from_mapping({"reward": section}).reward)
+        return RewardManager(source, config_from_mapping({"reward": settings}).reward)
     if isinstance(source, RewardConfig):
         section = dataclasses.asdict(source)
     else:

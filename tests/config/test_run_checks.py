@@ -58,7 +58,7 @@ def test_a_classifier_may_be_trained_with_the_config_of_a_robot(tmp_path: Path) 
             ["cluster.node_groups=[{label: arm}, {label: arm}]", "cluster.component_placement.env=arm-0"],
             'cluster.node_groups.0.label: found "arm", which several groups have',
         ),
-        (["reward.backend=onnx"], "reward.backend: found onnx, but no reward model scores frames"),
+        (["runner.task=train_reward", "reward.backend=onnx"], "reward.backend: found onnx, which is for policies on a"),
         (["runner.task=train_reward", "actor.precision=bf16"], "actor.precision: found bf16, which is for policies"),
         (["reward.cotrain=true"], "reward.use_reward_model: not given, but reward.cotrain is"),
         (
