@@ -136,11 +136,17 @@ def nest_images(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_batch(observation: Observation, batch_axes: int = 1) -> "TensorDict":
-    """Return arrays [N, ...] as a TensorDict [N], or [T, N, ...] with two batch axes, that shares their memory."""
+    """Return arrays [N, ...] as a TensorDict [N], or [T, N, ...] with two batch axes, that shares their memory.
+
+    Read-only arrays, as Ray hands them over, are copied: torch would warn of them.
+    """
     import torch
     from tensordict import TensorDict
 
-    return TensorDict(_map(torch.from_numpy, observation)).auto_batch_size_(batch_axes)
+    def tensor(array: Array) -> torch.Tensor:
+        return torch.from_numpy(np.require(array, requirements="W"))
+
+    return TensorDict(_map(tensor, observation)).auto_batch_size_(batch_axes)
 
 
 def replace_rows(observation: Observation, rows: Array, replacement: Observation) -> Observation:
