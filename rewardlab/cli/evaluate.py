@@ -19,10 +19,14 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
+    from rewardlab.devices import find_device
     from rewardlab.pipelines.evaluate import evaluate
 
     checkpoint, figures = evaluate(
-        arguments.run, episodes=arguments.episodes, seed=arguments.seed, device=arguments.device
+        arguments.run,
+        episodes=arguments.episodes,
+        seed=arguments.seed,
+        device=find_device(arguments.device, "--device"),
     )
     if arguments.json:
         print(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))

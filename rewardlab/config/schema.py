@@ -420,6 +420,11 @@ class ClusterConfig:
     )  # how many workers a component has; absent = 1. train_policy has one actor, and a rollout worker per env
     node_groups: tuple[NodeGroupConfig, ...] = ()
 
+    @property
+    def device_kind(self) -> str:
+        """The kind of `device` without its number: auto, cpu, cuda ..."""
+        return self.device.partition(":")[0]
+
 
 @section
 class ExperimentConfig:

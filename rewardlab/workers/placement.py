@@ -39,8 +39,7 @@ class NodeDevice:
 
 def local_nodes(config: ClusterConfig) -> list[Node]:
     """Return this machine as the only node."""
-    kind = config.device.split(":")[0]
-    kind = (accelerator() or "cpu") if kind == "auto" else kind
+    kind = (accelerator() or "cpu") if config.device_kind == "auto" else config.device_kind
     return [Node(None, kind, device_count(kind) if kind != "cpu" else 0)]
 
 
@@ -57,8 +56,8 @@ def ray_nodes(config: ClusterConfig) -> list[Node]:
             node["NodeID"],  # several nodes on one machine
         )
     )
-    kind = config.device.split(":")[0]
-    kind = "cuda" if kind == "auto" else kind  # what Ray counts as GPUs; the driver's own machine may have none
+    # What Ray counts as GPUs; the driver's own machine may have none.
+    kind = "cuda" if config.device_kind == "auto" else config.device_kind
     found = [0 if kind == "cpu" else int(node["Resources"].get("GPU", 0)) for node in alive]
     return [Node(node["NodeID"], kind if gpus else "cpu", gpus) for node, gpus in zip(alive, found, strict=True)]
 
@@ -104,7 +103,7 @@ def assign_devices(config: ClusterConfig, component: Component, count: int, node
     node. Environments and policies use all nodes, with or without accelerators: an environment worker and the rollout
     worker that chooses its actions have the same index, and so the same node.
     """
-    kind, _, number = config.device.partition(":")
+    kind = config.device_kind
     if kind not in ("auto", "cpu") and not any(node.accelerators for node in nodes):
         where = "this machine" if config.backend == "local" else "the Ray cluster"
         raise ConfigError(
@@ -114,7 +113,7 @@ def assign_devices(config: ClusterConfig, component: Component, count: int, node
     places = _placed(config, component, nodes)
     if places is None:
         places = _free_places(component, nodes)
-        if number:
+        if config.device != kind:  # with a number
             places = [place for place in places if place.device == config.device]
         if not places:
             most = max(node.accelerators for node in nodes)
@@ -146,7 +145,7 @@ def _placed(config: ClusterConfig, component: Component, nodes: Sequence[Node]) 
             owner = "cluster.backend local has" if config.backend == "local" else "the Ray cluster has"
             place = "" if name.isdecimal() else f" node {rank} of group '{name}' is not there:"
             raise ConfigError(f"{found}{place} {owner} {_pluralize(len(nodes), 'node')}, numbered from 0")
-        node, kind = nodes[rank], config.device.split(":")[0]
+        node, kind = nodes[rank], config.device_kind
         if node.accelerators and int(number) >= node.accelerators:
             count = _pluralize(node.accelerators, f"{node.kind} device")
             raise ConfigError(f"{found} node {rank} has {count}, numbered from 0")

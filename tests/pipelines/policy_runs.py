@@ -26,6 +26,18 @@ SMALL = [
     "runner.save_interval=2",
     "runner.val_check_interval=2",
 ]
+SMALL_ZOO = [  # for configs of the zoo, whose environments have no pictures
+    "env.train.num_envs=4",
+    "env.eval.num_envs=2",
+    "runner.max_epochs=3",
+    "algorithm.ppo.rollout_steps=8",
+    "algorithm.ppo.update_epochs=1",
+    "algorithm.dqn.rollout_steps=8",
+    "algorithm.dqn.learning_starts=32",
+    "actor.model.hidden_sizes=[8]",
+    "actor.global_batch_size=16",
+    "runner.val_check_interval=3",
+]
 SAC = [
     "algorithm.name=sac",
     "algorithm.sac.learning_starts=0",

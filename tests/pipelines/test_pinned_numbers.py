@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from policy_runs import SMALL_ZOO
 from rich.console import Console
 
 from rewardlab.config import load_config
@@ -35,18 +36,6 @@ TABLETOP = [
     "actor.global_batch_size=40",
     "runner.val_check_interval=2",
     "runner.max_epochs=3",
-]
-ZOO = [
-    "env.train.num_envs=4",
-    "env.eval.num_envs=2",
-    "runner.max_epochs=3",
-    "algorithm.ppo.rollout_steps=8",
-    "algorithm.ppo.update_epochs=1",
-    "algorithm.dqn.rollout_steps=8",
-    "algorithm.dqn.learning_starts=32",
-    "actor.model.hidden_sizes=[8]",
-    "actor.global_batch_size=16",
-    "runner.val_check_interval=3",
 ]
 SAC = [
     "algorithm.name=sac",
@@ -76,8 +65,8 @@ RUNS: dict[str, Run] = {
         "tabletop_ppo_mlp",
         [*TABLETOP, *SAC, "reward.use_reward_model=true", CONTINUOUS, TWO_TERMS],
     ),
-    "dqn, gail": ("zoo/cartpole_dqn_gail", [*ZOO, "reward.model.options.expert_data_path=$cart"]),
-    "ppo, ngu": ("zoo/cartpole_ppo_ngu", ZOO),
+    "dqn, gail": ("zoo/cartpole_dqn_gail", [*SMALL_ZOO, "reward.model.options.expert_data_path=$cart"]),
+    "ppo, ngu": ("zoo/cartpole_ppo_ngu", SMALL_ZOO),
     "dqn, her": (
         "zoo/bitflip_dqn_her",
         [*ENVS_4, "runner.max_epochs=6", "algorithm.dqn.learning_starts=64", "actor.global_batch_size=32"],

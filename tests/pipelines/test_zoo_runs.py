@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from policy_runs import SMALL_ZOO
 from tensordict import TensorDict
 
 from rewardlab.config import config_names, load_config
@@ -23,18 +24,6 @@ from rewardlab.workers.actor import ActorWorker
 from rewardlab.workers.env import EnvWorker
 
 CARTPOLE = [name for name in config_names() if name.startswith("zoo/cartpole_") and name.count("_") > 1]
-SMALL = [
-    "env.train.num_envs=4",
-    "env.eval.num_envs=2",
-    "runner.max_epochs=3",
-    "algorithm.ppo.rollout_steps=8",
-    "algorithm.ppo.update_epochs=1",
-    "algorithm.dqn.rollout_steps=8",
-    "algorithm.dqn.learning_starts=32",
-    "actor.model.hidden_sizes=[8]",
-    "actor.global_batch_size=16",
-    "runner.val_check_interval=3",
-]
 
 
 # One of the runs of every shipped config draws its report, in `test_the_reward_reaches_the_learner`.
@@ -54,7 +43,7 @@ def episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(config: str, out: Path, *overrides: str, expert: Path | None = None) -> Path:
-    settings = [*SMALL, f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
+    settings = [*SMALL_ZOO, f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
     if config.endswith(("trex", "drex")):
         settings.append(f"reward.model.options.expert_data_path=[{expert}/1,{expert}/2]")
     elif needs_expert(config):
@@ -160,7 +149,7 @@ def test_two_models_of_one_type_report_their_own_losses(tmp_path: Path) -> None:
 
 
 def test_off_policy_transitions_are_scored_by_the_newest_model(tmp_path: Path) -> None:
-    cfg = load_config("zoo/cartpole_dqn_rnd", [*SMALL, "reward.model.options.intrinsic_reward_type=assign"])
+    cfg = load_config("zoo/cartpole_dqn_rnd", [*SMALL_ZOO, "reward.model.options.intrinsic_reward_type=assign"])
     env = EnvWorker(cfg.env.train, seed=0, keep_next=True)
     actor, trainer = ActorWorker(cfg, *env.spaces()), RewardTrainer.from_config(cfg, env.spaces())
     env.begin(0)
@@ -315,7 +304,7 @@ def test_what_cannot_be_is_said(config: str, overrides: list[str], words: str, e
 def test_expert_data_may_be_given_by_the_caller(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     expert = {"observation": rng.normal(size=(20, 4)).astype(np.float32), "action": rng.integers(0, 2, 20)}
-    settings = [*SMALL, f"runner.logger.log_path={tmp_path}", "reward.model.options.expert_data_path=null"]
+    settings = [*SMALL_ZOO, f"runner.logger.log_path={tmp_path}", "reward.model.options.expert_data_path=null"]
     train_policy.run(load_config("zoo/cartpole_ppo_red", settings), expert_data=lambda: expert)
     assert (tmp_path / "cartpole_ppo_red" / "reward_models" / "last" / "red").is_dir()
 
@@ -331,7 +320,7 @@ def test_an_imitation_model_goes_on_learning_from_its_checkpoint(episodes: Path,
 
 
 def test_expert_data_that_nobody_takes_is_refused(tmp_path: Path) -> None:
-    cfg = load_config("zoo/cartpole_ppo_rnd", [*SMALL, f"runner.logger.log_path={tmp_path}"])
+    cfg = load_config("zoo/cartpole_ppo_rnd", [*SMALL_ZOO, f"runner.logger.log_path={tmp_path}"])
     with pytest.raises(ConfigError, match="no reward model takes it: found rnd"):
         train_policy.run(cfg, expert_data={"observation": np.zeros((3, 4))})
 
