@@ -93,7 +93,12 @@ def test_the_reward_reaches_the_learner(
     assert np.isfinite([last[f"reward_model/{name}_mean"], last[f"reward_model/{name}_std"]]).all()
 
 
-@pytest.mark.parametrize("config", ["zoo/cartpole_ppo_gail", "zoo/cartpole_dqn_icm", "zoo/cartpole_ppo_ngu"])
+# One of each family; benchmarks/exact_resume.py compares every shipped config.
+RESUMED = ["cartpole_ppo_gail", "cartpole_dqn_icm", "cartpole_ppo_ngu", "cartpole_ppo_trex", "cartpole_dqn_pwil"]
+RESUMED.append("bitflip_dqn_her")
+
+
+@pytest.mark.parametrize("config", [f"zoo/{name}" for name in RESUMED])
 def test_a_resumed_run_trains_policy_and_reward_model_as_if_unbroken(
     config: str, episodes: Path, tmp_path: Path
 ) -> None:
