@@ -53,7 +53,7 @@ ZOO = [
     "actor.model.hidden_sizes=[8]",
     "actor.global_batch_size=16",
 ]
-HALF = ["runner.max_epochs=4", "runner.save_interval=2", "runner.val_check_interval=2"]
+HALF = ["runner.max_epochs=4", "runner.save_interval=2", "runner.val_check_interval=1"]
 RND = "{model_type: rnd, weight: 3.0, cotrain: true, options: {intrinsic_reward_type: assign}}"
 PICTURES = ["env.train.obs_mode=proprio+images", "actor.model.kind=cnn"]
 
