@@ -7,22 +7,26 @@ from typing import Any
 from rewardlab.compat import show_notes
 from rewardlab.compat.config_keys import TABLES
 from rewardlab.errors import ConfigError
+from rewardlab.nested import nest
 
-CONFIG_NAMES: dict[str, str | None] = TABLES["config_names"]
+CONFIG_NAMES: dict[str, dict[str, Any]] = TABLES["config_names"]
 CLASS_NAMES: dict[str, str] = TABLES["class_names"]
 
 
-def todays_config_name(name: str, available: Collection[str]) -> str:
-    """Today's name of a config; a name that is not an older one comes back unchanged."""
+def todays_config(name: str, available: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """Today's name of a config, and keys that the older one set besides; a name of today comes back unchanged."""
     if name in available or name not in CONFIG_NAMES:
-        return name
-    today = CONFIG_NAMES[name]
-    if today is None:
-        alike = name.replace("maniskill", "tabletop")
-        advice = f"On the built-in task: {alike}" if alike in available else f"Available today: {', '.join(available)}"
-        raise ConfigError(f"config '{name}' is not available yet. {advice}")
-    show_notes([f"config {name} is now {today}"], stacklevel=5)
-    return today
+        return name, {}
+    row = CONFIG_NAMES[name]
+    if "needs" in row:
+        raise ConfigError(
+            f"config '{name}' needs {row['needs']}, which rewardlab does not have yet. The nearest to it that runs: "
+            f"{row['config']}"
+        )
+    keys = row.get("keys", {})
+    given = f", with {', '.join(f'{key}={value}' for key, value in keys.items())}" if keys else ""
+    show_notes([f"config {name} is now {row['config']}{given}"], stacklevel=5)
+    return row["config"], nest(keys)
 
 
 def older_class_names(module: str) -> Callable[[str], Any]:

@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -58,6 +59,17 @@ def scored(workers: Group | list[LocalWorker], images: torch.Tensor) -> torch.Te
     pictures = {"base_camera": images}
     futures = [w.submit("score", pictures, part=(k, len(workers)), retry=True) for k, w in enumerate(workers)]
     return torch.cat([future.result().estimates["resnet_reward"] for future in futures])
+
+
+@pytest.mark.parametrize("form", ["one batch", "list of steps"])
+def test_main_images_and_states_are_the_default_camera_and_the_state(alone: RewardWorker, form: str) -> None:
+    images, states = frames(STEPS, ENVS), torch.zeros(STEPS, ENVS, 3)
+    observations: Any = {"main_images": images, "states": states}
+    if form == "list of steps":
+        observations = [{"main_images": images[t], "states": states[t]} for t in range(STEPS)]
+    expected = alone.compute_batch_rewards({"images": {"base_camera": images}})
+    assert torch.equal(alone.compute_batch_rewards(observations), expected)
+    assert torch.equal(alone.manager.compute_rewards(observations), expected)
 
 
 def test_the_documented_methods(config: RewardConfig, alone: RewardWorker, tmp_path: Path) -> None:
