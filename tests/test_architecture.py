@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import rewardlab
@@ -41,6 +43,12 @@ KNOW_COMPAT = {
     "rewards/trainer.py",
     "workers/reward.py",
 }
+# Where users import names from.
+PUBLIC = [
+    *("rewardlab", "rewardlab.compat", "rewardlab.compat.ding_models", "rewardlab.config", "rewardlab.data"),
+    *("rewardlab.envs", "rewardlab.envs.wrappers", "rewardlab.pipelines.serial", "rewardlab.pipelines.train_policy"),
+    *("rewardlab.rewards", "rewardlab.rewards.manager", "rewardlab.workers.reward", "rewardlab.workers.rollout"),
+]
 
 
 def layer_of(part: str) -> int:
@@ -73,6 +81,19 @@ def test_imports_point_one_way() -> None:
         for other in imports(file) - {part} - offered:
             assert layer_of(other) <= layer_of(part), f"{file}: {part} must not import {other}"
             assert {part, other} not in STRANGERS, f"{file}: {part} and {other} do not know each other"
+
+
+def test_public_modules_can_be_imported_first() -> None:
+    """Each alone, as a user's script does; the test suite has imported most of them by the time it asks."""
+    code = f"""
+import importlib, sys, torch
+for module in {PUBLIC}:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rewardlab"]:
+        del sys.modules[name]
+    importlib.import_module(module)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_compat_knows_older_names() -> None:
