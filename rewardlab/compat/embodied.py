@@ -193,7 +193,7 @@ class RewardDataset(Dataset[tuple[Tensor, Tensor]]):
         image_size: Sequence[int] | None = None,
     ) -> None:
         self.image_key = image_key
-        self._table = tabulate(read_episodes(positive_dir, negative_dir))
+        self._table = tabulate([*read_episodes(positive_dir), *read_episodes(negative_dir)])
         self._frames = StoredFrames(self._table, [image_key])
         size = None if image_size is None else (int(image_size[0]), int(image_size[1]), int(image_size[2]))
         self._resize = None if size is None else ImagePreprocessor((image_key,), size, normalize=False)

@@ -62,7 +62,7 @@ def read_recording(transitions: list[Any], name: str) -> Iterator[Episode]:
 
 
 def _read(transition: Any) -> tuple[Columns, Columns, bool]:
-    """Return the row of the frame before the action as that of a reset, the row after it, and whether that is the last."""
+    """Return the row before the action, as after a reset, the row after it, and whether the episode ends with it."""
     if not isinstance(transition, Mapping):
         raise DataError(f"found {_describe(transition)}, expected a dictionary")
     pair = transition.get("transitions", transition)

@@ -37,7 +37,8 @@ def write(path: Path, content: Any) -> Path:
 def test_episodes_labels_and_pictures(tmp_path: Path) -> None:
     recording = [transition(0), transition(1, 1.0), transition(2, 1.0, ends=True), transition(4), transition(5)]
     assert convert_recording(write(tmp_path / "data.pkl", recording)) == tmp_path / "collected_data"
-    success, failure = (episode.load() for episode in sorted(read_episodes(tmp_path / "collected_data"), key=len)[::-1])
+    episodes = [episode.load() for episode in read_episodes(tmp_path / "collected_data")]
+    failure, success = sorted(episodes, key=lambda episode: episode.facts.success)
     assert success.columns["success"].tolist() == [False, False, True, True]
     assert success.columns["reward"].tolist() == success.columns["env_reward"].tolist() == [0, 0, 1, 1]
     assert success.columns["terminated"].tolist() == [False, False, False, True]
