@@ -44,6 +44,6 @@ def show_notes(notes: Iterable[str], *, stacklevel: int = 4) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    from rewardlab.compat import names  # reads tables, so that it cannot be imported above
+    from rewardlab.compat.names import find  # which reads tables with the function above
 
-    return names.find(name)
+    return find(name)

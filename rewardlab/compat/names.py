@@ -10,7 +10,7 @@ from rewardlab.errors import ConfigError
 from rewardlab.nested import nest
 
 CONFIG_NAMES: dict[str, dict[str, Any]] = TABLES["config_names"]
-NAMES_OF: dict[str, dict[str, dict[str, str]]] = read_tables("names.yaml")  # says what it means
+NAMES_OF: dict[str, dict[str, dict[str, Any]]] = read_tables("names.yaml")  # says what it means
 NAMES = {name: row for names in NAMES_OF.values() for name, row in names.items()}
 
 
