@@ -50,7 +50,7 @@ OLDER = [name for name, row in names.NAMES.items() if row["today"].rpartition(".
 # Each as the first import of a script.
 FIRST = [
     "from rewardlab.pipelines import serial_pipeline_reward_model_onpolicy",
-    "from rewardlab.compat import EnvWorker",
+    "from rewardlab.compat import names",
 ]
 
 
