@@ -24,6 +24,7 @@ from rewardlab.models.classifiers import ImageClassifier, SpatialHead
 from rewardlab.models.image_preprocessor import ImagePreprocessor, to_unit_floats
 from rewardlab.models.resnet import Norm, ResNet
 from rewardlab.rewards import create_reward_model
+from rewardlab.rewards.loading import model_class, named_models
 from rewardlab.rewards.manager import ESTIMATE, RewardManager, compute_reward, place_estimates
 from rewardlab.rewards.zoo.transitions import read_images
 from rewardlab.types import Batch
@@ -79,9 +80,8 @@ def _to_batch(rollout: Any, steps: int) -> Batch:
             f"the rollout has {steps} observations, {len(given)} rewards and {len(rollout.dones)} dones; expected one "
             "of each per step (and one more of dones if they begin with the reset)"
         )
-    reward = torch.stack([torch.as_tensor(step).float().flatten(1).sum(1) for step in map(_per_chunk, given)])
-    ended = [torch.as_tensor(step).bool().flatten(1).any(1) for step in map(_per_chunk, rollout.dones[-steps:])]
-    truncated = torch.stack(ended)
+    reward = torch.stack([_per_chunk(step).float().sum(1) for step in given])
+    truncated = torch.stack([_per_chunk(step).bool().any(1) for step in rollout.dones[-steps:]])
     columns = {"env_reward": reward, "terminated": torch.zeros_like(truncated), "truncated": truncated}
     return TensorDict(columns, batch_size=reward.shape)
 
@@ -89,7 +89,7 @@ def _to_batch(rollout: Any, steps: int) -> Batch:
 def _per_chunk(values: Any) -> Tensor:
     """Numbers [N] or [N, chunk] as [N, chunk]."""
     tensor = torch.as_tensor(values)
-    return tensor.unsqueeze(-1) if tensor.ndim == 1 else tensor
+    return tensor.reshape(len(tensor), -1)
 
 
 def compute_rollout_rewards(manager: RewardManager, rollout: Any) -> Tensor:
@@ -98,10 +98,9 @@ def compute_rollout_rewards(manager: RewardManager, rollout: Any) -> Tensor:
     batch, images = _to_batch(rollout, len(observations)), read_images(observations)
     for term in manager.terms:
         scored = term.scored_steps(batch["truncated"])
-        frames: Any = (
-            images[scored] if not isinstance(images, Mapping) else {c: images[c][scored] for c in term.cameras}
-        )
-        estimates = manager.score(term.name, frames) if scored.any() else torch.zeros(0)
+        model: Any = manager.models[term.name]
+        frames = {camera: array[scored] for camera, array in model.network.preprocess.select(images).items()}
+        estimates = manager.score(term.name, {"images": frames}) if scored.any() else torch.zeros(0)
         batch[ESTIMATE, term.name] = place_estimates(estimates, scored)
     return compute_reward(manager.rule, batch)
 
@@ -153,9 +152,11 @@ class EmbodiedRunner:
         self.console = console
 
     def init_workers(self) -> None:
-        """Load the reward model of a policy run, if it has one that looks at frames; mistakes are found here."""
-        if self.reward is None and self.cfg.reward.use_reward_model:
-            self.reward = EmbodiedRewardWorker(self.cfg)
+        """Load the success classifier of a policy run, if it has one, so that mistakes are found now."""
+        models = named_models(self.cfg.reward) if self.cfg.reward.use_reward_model else {}
+        classifiers = [name for name, config in models.items() if model_class(config).looks_at == "frames"]
+        if self.reward is None and classifiers:
+            self.reward = EmbodiedRewardWorker(self.cfg, names=classifiers)
         if self.reward is not None:
             self.reward.init_worker()
 
@@ -167,7 +168,8 @@ class EmbodiedRunner:
         """Return a copy of a rollout with the reward that the learner maximises; the environment's is kept."""
         if self.reward is None:
             raise ConfigError(
-                "reward.use_reward_model: found false, or init_workers was not called; set it and call it"
+                "update_rewards: there is no success classifier; set reward.use_reward_model and "
+                "reward.model.checkpoint_path, and call init_workers first"
             )
         steps = len(_observations(rollout))
         fields = {field.name: getattr(rollout, field.name, []) for field in dataclasses.fields(EmbodiedRolloutResult)}

@@ -145,12 +145,20 @@ def test_runner_mistakes(checkpoint: str, rollout: Any) -> None:
         older("EmbodiedRunner")({}, actor=1, env=2)
     runner = older("EmbodiedRunner")({})
     runner.init_workers()
-    with pytest.raises(ConfigError, match=r"reward\.use_reward_model: found false"):
+    with pytest.raises(
+        ConfigError, match=r"update_rewards: there is no success classifier; set reward\.use_reward_model"
+    ):
         runner.update_rewards(rollout)
+    runner = older("EmbodiedRunner")("zoo/cartpole_ppo_rnd")
+    runner.init_workers()
+    assert runner.reward is None  # its model learns in the run, and is built there
     runner = older("EmbodiedRunner")(config(checkpoint))
     runner.init_workers()
     with pytest.raises(DataError, match="3 observations, 2 rewards and 4 dones"):
         runner.update_rewards(dataclasses.replace(rollout, rewards=rollout.rewards[1:]))
+    wrist = [({}, {"images": {"wrist": frames(ENVS)}})] * STEPS
+    with pytest.raises(DataError, match="no images of camera 'base_camera'; found: wrist"):
+        runner.update_rewards(dataclasses.replace(rollout, transitions=wrist))
 
 
 def test_reward_dataset(tmp_path: Path, write_toy_episodes: Any) -> None:
