@@ -361,6 +361,15 @@ def test_files_that_build_on_files_keep_their_order(tmp_path: Path) -> None:
     reward = load_config(str(tmp_path / "above.yaml")).reward
     assert (reward.combine_mode, reward.reward_weight) == ("weighted", 2.0)
     assert load_config(str(tmp_path / "first.yaml")).reward.combine_mode == "add"
+    (tmp_path / "reward").mkdir()
+    (tmp_path / "reward" / "mine.yaml").write_text("combine_mode: add\nreward_weight: 3.0")
+    (tmp_path / "group.yaml").write_text("defaults: [tabletop_ppo_mlp, reward: mine, _self_]\nreward: {mode: weighted}")
+    reward = load_config(str(tmp_path / "group.yaml")).reward
+    assert (reward.combine_mode, reward.reward_weight) == ("weighted", 3.0)
+    (tmp_path / "zoo.yaml").write_text(
+        "defaults: [zoo/cartpole_ppo_rnd@_global_, _self_]\nreward_training: {epochs: 3}"
+    )
+    assert load_config(str(tmp_path / "zoo.yaml")).runner.max_epochs == 3
 
 
 @pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
