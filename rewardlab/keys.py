@@ -6,9 +6,10 @@ IMAGES = "observation.images."  # followed by the camera's name
 # Parts of the observations of tasks with goals, named as in Gymnasium-Robotics.
 ACHIEVED_GOAL = "achieved_goal"
 DESIRED_GOAL = "desired_goal"
-STATE_NAMES = ("state", "observation")  # names of the state in environments; the package uses the first
+STATE_NAMES = ("state", "observation", "states")  # names of the state in environments; the package uses the first
 
 DEFAULT_CAMERA = "base_camera"
+MAIN_IMAGES = "main_images"  # images of the default camera, beside the state, in observations of some environments
 
 # Simulators use different keys; the package reads all of them and writes the first.
 SUCCESS_KEYS = ("success", "is_success", "succeed")

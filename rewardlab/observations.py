@@ -4,8 +4,9 @@ An observation, usually with leading batch axes, is one of
 
     an array of numbers      the state
     an array of images       three axes per image; it gets the name of the default camera
-    a mapping                "state" (or "observation"), "achieved_goal", "desired_goal" and "images" by camera (or
-                             "images.<camera>", "images/<camera>"); any other key keeps its name, and may be nested
+    a mapping                "state" (or "observation", "states"), "achieved_goal", "desired_goal" and "images" by
+                             camera (or "images.<camera>", "images/<camera>", "main_images" of the default camera); any
+                             other key keeps its name, and may be nested
 
 Its parts are called the same everywhere: `state`, `achieved_goal`, `desired_goal`, `images.<camera>`. `read_parts` is
 the only function that knows the forms above; it reads values and spaces. Torch and Gymnasium are imported where they
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.keys import ACHIEVED_GOAL, DEFAULT_CAMERA, DESIRED_GOAL, STATE_NAMES
+from rewardlab.keys import ACHIEVED_GOAL, DEFAULT_CAMERA, DESIRED_GOAL, MAIN_IMAGES, STATE_NAMES
 from rewardlab.nested import leaves
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_C
     found = {".".join(path): value for path, value in leaves(observation) if not isinstance(value, Mapping)}
     parts = {re.sub("^images/", IMAGE_PART, name): value for name, value in found.items()}
     names = {"images": IMAGE_PART + camera}
-    if STATE_NAMES[0] not in parts:
-        names[STATE_NAMES[1]] = STATE_NAMES[0]
+    if IMAGE_PART + DEFAULT_CAMERA not in parts and "images" not in parts:
+        names[MAIN_IMAGES] = IMAGE_PART + DEFAULT_CAMERA
+    given = next((name for name in STATE_NAMES if name in parts), STATE_NAMES[0])
+    names[given] = STATE_NAMES[0]
     return {names.get(name, name): value for name, value in parts.items()}
 
 
@@ -97,7 +100,10 @@ def camera_images(observation: Any, *, unnamed: str | None = DEFAULT_CAMERA) -> 
     """
     if isinstance(observation, Mapping):
         parts = read_parts(observation, camera=unnamed or DEFAULT_CAMERA)
-        return {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name not in VECTOR_PARTS}
+        images = {name.removeprefix(IMAGE_PART): part for name, part in parts.items() if name not in VECTOR_PARTS}
+        if MAIN_IMAGES in observation.keys():  # noqa: SIM118 - the `in` of spaces and TensorDicts is another
+            images[MAIN_IMAGES] = observation[MAIN_IMAGES]  # models may have been trained under this name
+        return images
     shape = getattr(observation, "shape", None) or ()
     return {} if unnamed is None or not is_image(shape[1:]) else {unnamed: observation}
 

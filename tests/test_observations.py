@@ -49,6 +49,10 @@ FORMS: dict[str, tuple[spaces.Space[Any], dict[str, tuple[int, ...]]]] = {
         spaces.Dict({"state": VECTOR, "images": spaces.Dict({"base_camera": PICTURE})}),
         {"state": (3,), CAMERA: PICTURE.shape},
     ),
+    "main_images": (
+        spaces.Dict({"main_images": PICTURE, "states": VECTOR}),
+        {"state": (3,), CAMERA: PICTURE.shape},
+    ),
     "goals+images": (
         spaces.Dict({"observation": VECTOR, "desired_goal": GOAL, "images": spaces.Dict({"base_camera": PICTURE})}),
         {"state": (3,), "desired_goal": (2,), CAMERA: PICTURE.shape},

@@ -4,6 +4,7 @@ python examples/embodiment/train_embodied_agent.py --config-path configs --confi
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ if __name__ == "__main__":
     parser.add_argument("--config-path", help="directory of the config (default: those of rewardlab)")
     parser.add_argument("--config-name", required=True)
     arguments, overrides = parser.parse_known_args()
+    os.environ.setdefault("EMBODIED_PATH", str(Path(__file__).parent))  # configs may name it
     config = arguments.config_name
     if arguments.config_path and (file := Path(arguments.config_path, f"{config}.yaml")).is_file():
         config = str(file)

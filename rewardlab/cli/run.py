@@ -3,8 +3,14 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rewardlab.config import ExperimentConfig
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -17,13 +23,18 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from rewardlab.config import ExperimentConfig, load_config
+    from rewardlab.config import load_config
+
+    run_config(load_config(arguments.config, arguments.overrides))
+
+
+def run_config(cfg: "ExperimentConfig", console: "Console | None" = None) -> Path:
+    """Do what `runner.task` of a config says, and return where its results are."""
     from rewardlab.pipelines import collect, train_policy, train_reward
 
-    cfg = load_config(arguments.config, arguments.overrides)
-    pipelines: dict[str, Callable[[ExperimentConfig], Path]] = {
+    pipelines: dict[str, Callable[..., Path]] = {
         "collect": collect.run,
         "train_reward": train_reward.run,
         "train_policy": train_policy.run,
     }
-    pipelines[cfg.runner.task](cfg)
+    return pipelines[cfg.runner.task](cfg, console=console)

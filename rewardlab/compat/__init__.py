@@ -1,12 +1,15 @@
 """Older names and DI-engine's interfaces, in today's form. No other part of the package knows them.
 
 config_keys.*       older keys of a config; the tables are in the YAML
-names.py            older names of configs and classes
+names.*             older names of configs, classes and functions; the table is in the YAML
+embodied.py         classes of the older form
+robot_recording.py  recordings of robots in one pickle
 ding_configs.*      DI-engine's pairs of configs; the tables are in the YAML
 ding_rewards.py     the keys of a reward model in such a pair
 ding_models.py      reward model classes written for DI-engine
 
-Whatever is given by an older name works, and costs a one-line note with today's name.
+Whatever is given by an older name works, and costs a one-line note with today's name. Classes and functions are
+imported from here: `from rewardlab.compat import EmbodiedRewardWorker`. docs/older_names.md lists all of them.
 """
 
 import warnings
@@ -38,3 +41,9 @@ def show_notes(notes: Iterable[str], *, stacklevel: int = 4) -> None:
     """Issue each note once; `stacklevel` is that of `warnings.warn`, from here."""
     for note in dict.fromkeys(notes):
         warnings.warn(note, CompatibilityNote, stacklevel=stacklevel)
+
+
+def __getattr__(name: str) -> Any:
+    from rewardlab.compat.names import find  # which reads tables with the function above
+
+    return find(name)

@@ -12,6 +12,7 @@ KEYS: dict[str, str] = TABLES["keys"]
 VALUES: dict[str, dict[str, str]] = TABLES["values"]
 DROPPED: dict[str, str] = TABLES["dropped"]
 REFUSED: dict[str, str] = TABLES["refused"]
+SET: dict[str, dict[str, Any]] = TABLES["set"]
 IMPLIED: dict[str, dict[str, Any]] = TABLES["implied"]
 
 
@@ -20,17 +21,26 @@ def translate(mapping: Mapping[str, Any]) -> Translation:
     result = Translation({}, {}, [])
     written: dict[KeyPath, tuple[str, Any]] = {}  # today's key -> the key as given, its value
     for path, value in leaves(mapping):
-        _add_implied(path, value, result)
-        if _is_gone(path, value, result.notes):
-            continue
-        today = _todays_path(path, result.notes)
-        key, name = ".".join(today), ".".join(path)
-        value = _todays_value(key, value, result.notes)
-        other, found = written.setdefault(today, (name, value))
-        if found is not value and found != value:
-            raise ConfigError(f"{other} = {found!r} and {name} = {value!r} set the same key: keep {key} alone")
-        put(result.mapping, today, value)
+        for today, new in _todays_keys(path, value, result):
+            key, name = ".".join(today), ".".join(path)
+            other, found = written.setdefault(today, (name, new))
+            if found is not new and found != new:
+                raise ConfigError(f"{other} = {found!r} and {name} = {new!r} set the same key: keep {key} alone")
+            put(result.mapping, today, new)
     return result._replace(notes=list(dict.fromkeys(result.notes)))
+
+
+def _todays_keys(path: KeyPath, value: Any, result: Translation) -> list[tuple[KeyPath, Any]]:
+    """The keys and values of today that one older key stands for."""
+    name = ".".join(path)
+    if name in SET and value is True:
+        result.notes.extend(f"{name} is now {key}={new}" for key, new in SET[name].items())
+        return [(tuple(key.split(".")), new) for key, new in SET[name].items()]
+    _add_implied(path, value, result)
+    if _is_gone(path, value, result.notes):
+        return []
+    today = _todays_path(path, result.notes)
+    return [(today, _todays_value(".".join(today), value, result.notes))]
 
 
 def _row(table: Mapping[str, Any], path: KeyPath) -> str | None:

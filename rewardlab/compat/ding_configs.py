@@ -17,6 +17,8 @@ from rewardlab.registry import unknown_name
 
 _TABLES = read_tables("ding_configs.yaml")  # says what each table means
 ALGORITHMS: dict[str, str] = _TABLES["algorithms"]
+ON_POLICY_HERE: dict[str, str] = _TABLES["on_policy_here"]
+MISSING: dict[str, str] = _TABLES["missing"]
 NEAREST = {name: ours for ours, names in _TABLES["nearest"].items() for name in names}
 ENVIRONMENTS: dict[str, dict[str, Any]] = _TABLES["environments"]
 ENVIRONMENT_IDS: dict[str, dict[str, Any]] = _TABLES["environment_ids"]
@@ -53,6 +55,15 @@ def translate_pair(
     return Translation(nest(pair.result), {}, pair.notes)
 
 
+def fits_both_pipelines(create_config: Mapping[str, Any]) -> bool:
+    """Whether a pair learns off policy in DI-engine and on policy here, so that each of the pipelines takes it."""
+    return _policy_name(dict(leaves(create_config)).get(("policy", "type"))) in ON_POLICY_HERE
+
+
+def _policy_name(found: object) -> str:
+    return str(found).removesuffix("_command")
+
+
 class _Pair:
     """What is `left` of a pair to translate, and the `result` so far."""
 
@@ -65,13 +76,15 @@ class _Pair:
 
     def translate_algorithm(self) -> None:
         found = self.left.pop("create_config.policy.type", None)
-        name = str(found).removesuffix("_command")
+        name = _policy_name(found)
+        if name in MISSING:
+            raise ConfigError(f"create_config.policy.type: found '{name}', {MISSING[name]}")
         if name not in ALGORITHMS:
             nearest = f"; the nearest to it is {NEAREST[name]}" if name in NEAREST else ""
             raise ConfigError(f"create_config.policy.type: found {found!r}, expected {', '.join(ALGORITHMS)}{nearest}")
         self.algorithm = self.result["algorithm.name"] = ALGORITHMS[name]
-        if name == "ppo_offpolicy":
-            self.notes.append("policy type ppo_offpolicy is ppo: it learns from each rollout once, and keeps none")
+        if name in ON_POLICY_HERE:
+            self.notes.append(ON_POLICY_HERE[name])
 
     def translate_environment(self) -> None:
         kind = str(self.left.pop("create_config.env.type", None) or self.left.get("env.type"))
@@ -136,7 +149,7 @@ class _Pair:
 
     def _translate_exploration(self) -> None:
         # An exponential decay and a straight line over twice its length take as many random actions.
-        length = self.left.pop("policy.other.eps.decay", _EPSILON_DECAY)
+        length = self._whole("policy.other.eps.decay", _EPSILON_DECAY)
         straight = self.left.pop("policy.other.eps.type", "exp") == "linear"
         self.result["algorithm.dqn.epsilon_steps"] = length if straight else 2 * length
         if "algorithm.dqn.tau" in self.result:
@@ -180,7 +193,7 @@ class _Pair:
 
     def _whole(self, key: str, default: int) -> int:
         value = self.left.pop(key, None)
-        value = default if value is None else value
+        value = default if value is None else _whole_number(value)
         if type(value) is not int or value < 1:
             raise ConfigError(f"{key}: found {value!r}, expected a positive whole number")
         return value
@@ -205,7 +218,12 @@ class _Pair:
 def _value(today: str, value: Any) -> Any:
     if today.endswith("normalize_reward"):
         return bool(value)  # DI-engine also has the names of several ways to do it
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else _whole_number(value)
+
+
+def _whole_number(value: Any) -> Any:
+    """A whole number that is written as 1e4; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_silent(key: str) -> bool:

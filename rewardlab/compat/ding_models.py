@@ -16,7 +16,9 @@ from gymnasium import Space
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from rewardlab.errors import DataError
+from rewardlab.compat import show_notes
+from rewardlab.compat.ding_rewards import TYPES, reward_options
+from rewardlab.errors import ConfigError, DataError
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger, with_rewards
 
 # What a class says of itself, and its adapter must say too.
@@ -43,6 +45,30 @@ def accepted_keys(model_type: str) -> Collection[str] | None:
     """The keys that a type of reward model takes; None for a class that takes its whole config."""
     cls = REWARD_MODELS.find(model_type)
     return None if is_ding_class(cls) else list(inspect.signature(cls).parameters)
+
+
+def create_reward_model(
+    cfg: Mapping[str, Any], device: str | torch.device = "cpu", tb_logger: ScalarLogger | None = None
+) -> BaseRewardModel:
+    """Build a reward model from the `reward_model` block of DI-engine's configs, in its keys."""
+    from rewardlab.rewards.loading import create_reward_model as create  # which knows this module
+
+    given = dict(cfg)
+    found = given.pop("type", None)
+    if not isinstance(found, str):
+        raise ConfigError(f"reward_model.type: found {found!r}, expected the name of a reward model")
+    kind = TYPES.get(found, found)
+    accepted = accepted_keys(kind)
+    if accepted is None:
+        return create({"type": kind, **given}, device, tb_logger)
+    options, notes = reward_options(kind, given)
+    # Without an environment, whose spaces would say them, the shapes are those of the config.
+    options |= {key: given[key] for key in ("obs_shape", "action_shape") if key in given}
+    unknown = [f"reward_model.{key}" for key in options if key not in accepted]
+    if unknown:
+        notes.append(f"keys of the DI-engine config that are not known here are ignored: {', '.join(unknown)}")
+    show_notes(notes, stacklevel=3)
+    return create({"type": kind, **{key: options[key] for key in options if key in accepted}}, device, tb_logger)
 
 
 def make(

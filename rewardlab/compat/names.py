@@ -1,37 +1,53 @@
-"""Older names of configs and classes."""
+"""Older names of configs, classes and functions."""
 
-import sys
+import importlib
 from collections.abc import Callable, Collection
 from typing import Any
 
-from rewardlab.compat import show_notes
+from rewardlab.compat import read_tables, show_notes
 from rewardlab.compat.config_keys import TABLES
 from rewardlab.errors import ConfigError
+from rewardlab.nested import nest
 
-CONFIG_NAMES: dict[str, str | None] = TABLES["config_names"]
-CLASS_NAMES: dict[str, str] = TABLES["class_names"]
+CONFIG_NAMES: dict[str, dict[str, Any]] = TABLES["config_names"]
+NAMES_OF: dict[str, dict[str, dict[str, Any]]] = read_tables("names.yaml")  # says what it means
+NAMES = {name: row for names in NAMES_OF.values() for name, row in names.items()}
 
 
-def todays_config_name(name: str, available: Collection[str]) -> str:
-    """Today's name of a config; a name that is not an older one comes back unchanged."""
+def todays_config(name: str, available: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """Today's name of a config, and keys that the older one set besides; a name of today comes back unchanged."""
     if name in available or name not in CONFIG_NAMES:
-        return name
-    today = CONFIG_NAMES[name]
-    if today is None:
-        alike = name.replace("maniskill", "tabletop")
-        advice = f"On the built-in task: {alike}" if alike in available else f"Available today: {', '.join(available)}"
-        raise ConfigError(f"config '{name}' is not available yet. {advice}")
-    show_notes([f"config {name} is now {today}"], stacklevel=5)
-    return today
+        return name, {}
+    row = CONFIG_NAMES[name]
+    if "needs" in row:
+        raise ConfigError(
+            f"config '{name}' needs {row['needs']}, which rewardlab does not have yet. The nearest to it that runs: "
+            f"{row['config']}"
+        )
+    keys = row.get("keys", {})
+    given = f", with {', '.join(f'{key}={value}' for key, value in keys.items())}" if keys else ""
+    show_notes([f"config {name} is now {row['config']}{given}"], stacklevel=5)
+    return row["config"], nest(keys)
 
 
-def older_class_names(module: str) -> Callable[[str], Any]:
+def find(name: str) -> Any:
+    """What an older name of a class or function stands for; an AttributeError if it is none."""
+    if name not in NAMES:
+        raise AttributeError(f"module 'rewardlab.compat' has no attribute {name!r}")
+    module, _, todays_name = NAMES[name]["today"].rpartition(".")
+    if todays_name != name:
+        show_notes([f"{name} is now {module}.{todays_name}"], stacklevel=4)
+    if "adapter" in NAMES[name]:
+        return getattr(importlib.import_module(f"rewardlab.compat.{NAMES[name]['adapter']}"), name)
+    return getattr(importlib.import_module(module), todays_name)
+
+
+def older_names(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a module whose classes have older names."""
 
-    def find(name: str) -> Any:
-        if name not in CLASS_NAMES:
+    def find_here(name: str) -> Any:
+        if name not in NAMES or NAMES[name]["today"].rpartition(".")[0] != module:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        show_notes([f"class {name} is now {CLASS_NAMES[name]}"], stacklevel=3)
-        return getattr(sys.modules[module], CLASS_NAMES[name])
+        return find(name)
 
-    return find
+    return find_here

@@ -1,10 +1,12 @@
 """From YAML and `key=value` overrides to a checked ExperimentConfig, or to an error that says what to change.
 
-Weakest to strongest: the defaults of the schema, what an older key implies, the YAML, the overrides. Older keys are
-translated first, interpolations are resolved on the whole, and then everything is validated at once.
+Weakest to strongest: the defaults of the schema, what an older key implies, the YAML files (one that builds on others
+after them), the overrides. Older keys are translated first, file by file, so that a key by its older name and by
+today's are one key. Interpolations are resolved on the whole, and then everything is validated at once.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -14,16 +16,19 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from rewardlab.compat import Translation, show_notes
 from rewardlab.compat.config_keys import translate
-from rewardlab.compat.names import todays_config_name
+from rewardlab.compat.names import todays_config
 from rewardlab.config.run_checks import check_run
 from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
 from rewardlab.errors import ConfigError
@@ -58,16 +63,16 @@ def load_config(
     `check_files=False` is for looking at a configuration without running it: what `check_run` checks is not checked.
     """
     shipped = config_dir or default_config_dir()
-    file = _find(name, shipped)
+    file, more = _find(name, shipped)
     groups, keys = _split_overrides(overrides, (file.parent, shipped))
-    return _build(_compose(file, groups, shipped), keys, check_files)
+    return _build([*_compose(file, groups, shipped), more], keys, check_files)
 
 
 def config_from_mapping(
     mapping: Mapping[str, Any], overrides: Sequence[str] = (), *, check_files: bool = True
 ) -> ExperimentConfig:
     """Build a configuration from a nested dictionary as YAML would give it."""
-    return _build(mapping, [_parse(text) for text in overrides], check_files)
+    return _build([mapping], [_parse(text) for text in overrides], check_files)
 
 
 def text_override(key: str, text: str) -> str:
@@ -105,17 +110,18 @@ def to_yaml(cfg: ExperimentConfig) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(cfg)))
 
 
-def _find(name: str, config_dir: Path) -> Path:
+def _find(name: str, config_dir: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of a config, and keys that an older name of it stands for besides."""
     if name.endswith(".yaml"):
         file = Path(name).absolute()
         if not file.is_file():
             raise ConfigError(f"there is no configuration file {name}")
-        return file
+        return file, {}
     names = config_names(config_dir)
-    name = todays_config_name(name, names)
+    name, more = todays_config(name, names)
     if name not in names:
         raise ConfigError(f"{unknown_name('config', name, names)} (in {config_dir}). A file is given as PATH.yaml")
-    return (config_dir / f"{name}.yaml").absolute()
+    return (config_dir / f"{name}.yaml").absolute(), more
 
 
 def _parse(text: str) -> Override:
@@ -145,19 +151,38 @@ def _split_overrides(overrides: Sequence[str], config_dirs: Sequence[Path]) -> t
     return groups, keys
 
 
-def _compose(file: Path, groups: Sequence[str], shipped: Path) -> dict[str, Any]:
+def _compose(file: Path, groups: Sequence[str], shipped: Path) -> list[dict[str, Any]]:
+    """The keys of a file and of the files that it builds on, file by file, the strongest last."""
     # The search path lets a user's own file build on a shipped one: `defaults: [tabletop_pickcube, _self_]`.
     quoted = str(shipped.absolute()).replace("'", r"\'")
     search = f"hydra.searchpath=['file://{quoted}']"
     try:
         with initialize_config_dir(str(file.parent), version_base="1.3"):
             composed = compose(file.stem, overrides=[*groups, search])
+            loader = GlobalHydra.instance().config_loader()
+            parts = loader.compute_defaults_list(file.stem, [*groups, search], RunMode.RUN).defaults
     except yaml.YAMLError as error:
         raise ConfigError(_yaml_message(file, error)) from None
     except (HydraException, OmegaConfBaseException) as error:
         reason = str(error).partition("\n\n")[0]  # the rest is Hydra's search path
         raise ConfigError(f"{file}: {reason}") from None
-    return _container(composed, resolve=False)
+    whole = _container(composed, resolve=False)
+    layers = [_read_part(part, (file.parent, shipped)) for part in parts if not str(part.package).startswith("hydra")]
+    # Files that Hydra found elsewhere, or joined in another way, are taken as one.
+    return layers if functools.reduce(_over, layers, {}) == whole else [whole]
+
+
+def _read_part(part: ResultDefault, directories: Sequence[Path]) -> dict[str, Any]:
+    """The keys of one of the files that make up a config, in the block where Hydra puts them."""
+    files = (directory / f"{part.config_path}.yaml" for directory in directories)
+    found = next((file for file in files if file.is_file()), None)
+    content = OmegaConf.load(found) if found is not None else None
+    if not isinstance(content, DictConfig):
+        return {}
+    keys = {key: value for key, value in _container(content, resolve=False).items() if key not in ("defaults", "hydra")}
+    for block in reversed((part.package or "").split(".") if part.package else []):
+        keys = {block: keys}
+    return keys
 
 
 def _yaml_message(file: Path, error: yaml.YAMLError) -> str:
@@ -167,11 +192,15 @@ def _yaml_message(file: Path, error: yaml.YAMLError) -> str:
     return f"{mark.name}, line {mark.line + 1}: not valid YAML: {getattr(error, 'problem', error)}"
 
 
-def _build(mapping: Mapping[str, Any], overrides: Sequence[Override], check_files: bool) -> ExperimentConfig:
-    given = translate(mapping)
-    notes, implied = given.notes, given.implied
+def _build(layers: Sequence[Mapping[str, Any]], overrides: Sequence[Override], check_files: bool) -> ExperimentConfig:
+    notes: list[str] = []
+    implied: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    for layer in map(translate, layers):
+        notes += layer.notes
+        implied, given = _over(implied, layer.implied), _over(given, layer.mapping)
     try:
-        raw = OmegaConf.create(given.mapping)
+        raw = OmegaConf.create(given)
         for override in overrides:
             translated = _translate_override(override)
             notes += translated.notes
@@ -213,7 +242,7 @@ def _over(below: Any, above: Any) -> Any:
 
 def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
     """Fill in what was not given, and resolve interpolations on the whole."""
-    raw = _eval_inherits_train(raw)
+    raw = _without_unused_model(_eval_inherits_train(raw))
     defaults = OmegaConf.create(dataclasses.asdict(ExperimentConfig()))
     for variable, key in ENVIRONMENT.items():
         OmegaConf.update(defaults, key, os.environ.get(variable) or None)
@@ -224,6 +253,22 @@ def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
         raw = {**raw, "reward": {**raw["reward"], "model": models}}
     full = OmegaConf.create(_over(_container(defaults, resolve=False), raw))
     return _container(full, resolve=True)
+
+
+def _without_unused_model(raw: dict[str, Any]) -> dict[str, Any]:
+    """A reward model that is switched off need not be complete: what its config leaves open (???) is left out."""
+    reward = raw.get("reward")
+    if not isinstance(reward, dict) or reward.get("use_reward_model") is not False or "model" not in reward:
+        return raw
+    return {**raw, "reward": {**reward, "model": _without_open_values(reward["model"])}}
+
+
+def _without_open_values(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_open_values(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_open_values(item) for key, item in value.items() if item != "???"}
 
 
 def _eval_inherits_train(raw: dict[str, Any]) -> dict[str, Any]:

@@ -65,11 +65,15 @@ class SpatialHead(nn.Module):
         self.norm = nn.LayerNorm(hidden_dim)
         self.out = nn.Linear(hidden_dim, 1)
 
-    def forward(self, maps: Tensor) -> Tensor:
+    def pool(self, maps: Tensor) -> Tensor:
+        """Return the features [B, cameras * C * blocks]."""
         maps = maps.flatten(1, 2)
         if self.average:
             maps = maps.mean(dim=(-2, -1), keepdim=True)
-        return self.out(torch.tanh(self.norm(self.hidden(self.pooling(maps))))).squeeze(-1)
+        return self.pooling(maps)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.norm(self.hidden(self.pool(maps))))).squeeze(-1)
 
 
 class ImageClassifier(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeGuard, Unpack
 from rich.console import Console
 
 from rewardlab.compat import show_notes
-from rewardlab.compat.ding_configs import translate_pair
+from rewardlab.compat.ding_configs import fits_both_pipelines, translate_pair
 from rewardlab.compat.ding_models import accepted_keys
 from rewardlab.config import ExperimentConfig, config_from_mapping, load_config, to_overrides
 from rewardlab.errors import ConfigError
@@ -56,7 +56,10 @@ def serial_pipeline_reward_model_offpolicy(
     console: Console | None = None,
     **arguments: Unpack[Arguments],
 ) -> Path:
-    """Train a policy off policy (dqn, sac) on the reward of a model; the arguments are those of `..._onpolicy`."""
+    """Train a policy off policy (dqn, sac) on the reward of a model; the arguments are those of `..._onpolicy`.
+
+    A pair of DI-engine whose policy is ppo_offpolicy is trained on policy, and a note says so.
+    """
     cfg = serial_config(input_cfg, on_policy=False, seed=seed, **arguments)
     return train_policy.run(cfg, console=console, expert_data=expert_data)
 
@@ -87,7 +90,8 @@ def serial_config(
         "runner.logger.log_path": log_path,
     }
     cfg = _load(input_cfg, to_overrides(values))
-    _check_algorithm(cfg, on_policy)
+    if not (_is_pair(input_cfg) and fits_both_pipelines(input_cfg[1])):
+        _check_algorithm(cfg, on_policy)
     env_steps = _limit("max_env_step", max_env_step, cfg.runner.max_env_steps)
     updates = _limit("max_train_iter", max_train_iter, cfg.runner.max_steps)
     epochs = cfg.runner.max_epochs

@@ -53,7 +53,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
-        if cfg.reward.pretrain and not resumed:
+        if cfg.reward.use_reward_model and cfg.reward.pretrain and not resumed:
             training.rewards.pretrain()
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:

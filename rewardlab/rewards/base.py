@@ -4,6 +4,8 @@ A reward model is a network with its objective and its data. It is not an `nn.Mo
 know the learner: `manager.py` turns its estimates into the reward that the learner maximises.
 """
 
+import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -72,8 +74,17 @@ class BaseRewardModel(ABC):
         return self.estimate(whole)[-len(data) :], _unfinished_steps(whole)
 
     @abstractmethod
-    def train(self) -> None:
-        """Fit the model to the data it has collected."""
+    def train(self, *args: Any, **kwargs: Any) -> None:
+        """Fit the model to the data it has collected; `train(data)` collects `data` first.
+
+        Subclasses define `train(self)`. One that defines `train(self, data)` is given the data that was collected last.
+        """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Let `train` of every subclass also be called with data."""
+        super().__init_subclass__(**arguments)
+        if "train" in vars(cls) and not _takes_data(cls.train):
+            cls.train = _collecting_first(cls.train)  # type: ignore[method-assign]
 
     def can_train(self) -> bool:
         """Return whether enough data is collected to train; a training loop waits until it is."""
@@ -91,7 +102,7 @@ class BaseRewardModel(ABC):
         """Run one iteration of training beside a policy: collect, train if there is enough data, clear if due."""
         self.collect_data(data)
         if self.can_train():
-            self.train()
+            self.train(*([data] if _takes_data(type(self).train) else []))
         self.clear_data(iter)
 
     def load_expert_data(self, data: Any) -> None:
@@ -182,6 +193,21 @@ class BaseRewardModel(ABC):
 
     def read_files(self) -> None:  # noqa: B027 - most settings name none
         """Read the files that the settings name, such as pretrained weights: constructors read none."""
+
+
+def _takes_data(train: Callable[..., None]) -> bool:
+    """Return whether a `train` is defined with an argument for data."""
+    return len(inspect.signature(train).parameters) > 1
+
+
+def _collecting_first(train: Callable[[Any], None]) -> Callable[..., None]:
+    @functools.wraps(train)
+    def collect_and_train(self: "BaseRewardModel", data: Any = None) -> None:
+        if data is not None:
+            self.collect_data(data)
+        train(self)
+
+    return collect_and_train
 
 
 def _unfinished_steps(steps: TensorDictBase) -> TensorDictBase | None:

@@ -17,7 +17,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rewardlab.compat.ding_models import adapted
+from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.devices import on_cpu
 from rewardlab.errors import ConfigError, DataError
@@ -207,11 +207,13 @@ class RewardManager:
         models = {}
         for name, cfg in model_configs.items():
             if task is None or model_class(cfg).gives_probability:
-                models[name] = adapted(load_reward_model(cfg.checkpoint_path, overrides=cfg, device=device))
+                models[name] = ding_models.adapted(load_reward_model(cfg.checkpoint_path, overrides=cfg, device=device))
             else:
                 # Whoever trains the model has its expert data.
                 options = {key: option for key, option in cfg.options.items() if key != "expert_data_path"}
-                models[name] = adapted(create_reward_model(replace(cfg, options=options), device)).bind(*task)
+                models[name] = ding_models.adapted(create_reward_model(replace(cfg, options=options), device)).bind(
+                    *task
+                )
         action_space = None if task is None else task[1]
         manager = cls(models, config, model_configs, off_policy=off_policy, action_space=action_space)
         classifiers = [name for name, model in models.items() if model.gives_probability]

@@ -8,7 +8,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
-from rewardlab.compat.ding_models import adapted
+from rewardlab.compat import ding_models
 from rewardlab.config.schema import ExperimentConfig, RewardConfig, RewardModelConfig
 from rewardlab.data.episode_replay import WholeEpisodes
 from rewardlab.data.packed_batch import PackedBatch, unpacked
@@ -60,7 +60,7 @@ class RewardTrainer:
         models: dict[str, BaseRewardModel] = {}
         used_expert_data = expert_data is None
         for name, model_config in model_configs.items():
-            model = adapted(create_reward_model(model_config, device))
+            model = ding_models.adapted(create_reward_model(model_config, device))
             model.check_run(config, algorithm)
             _check_trained(model, model_config, config)
             used_expert_data |= _load_expert_data(model, model_config, config, expert_data)

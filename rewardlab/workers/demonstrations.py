@@ -36,18 +36,32 @@ def read_demonstrations(
 
 
 def _demonstration(transitions: Batch, shapes: Shapes, source: Path) -> Batch:
-    truncated = transitions["truncated"].clone()
-    truncated[-1] = not transitions["terminated"][-1]  # the end of a recording counts as the end of the episode
+    terminated = _column(transitions, source, "terminated")
+    truncated = _column(transitions, source, "truncated").clone()
+    truncated[-1] = not terminated[-1]  # the end of a recording counts as the end of the episode
     columns = {
         "observation": _policy_observation(transitions["observation"], shapes, source),
         "next_observation": _policy_observation(transitions["next", "observation"], shapes, source),
-        "action": transitions["action"],
-        "env_reward": transitions["env_reward"].float(),
-        "terminated": transitions["terminated"],
-        "truncated": truncated & ~transitions["terminated"],
+        "action": _column(transitions, source, "action"),
+        # Formats with one reward have the one that the environment gave, or that a learned reward replaced.
+        "env_reward": _column(transitions, source, "env_reward", "reward").float(),
+        "terminated": terminated,
+        "truncated": truncated & ~terminated,
         "success": transitions["success"].to(torch.bool),
     }
     return TensorDict(columns, batch_size=transitions.batch_size)
+
+
+def _column(transitions: Batch, source: Path, *names: str) -> Tensor:
+    """Return the first of these columns that the episode has."""
+    for name in names:
+        if name in transitions.keys():  # noqa: SIM118 - a TensorDict's `in` is another
+            return transitions[name]
+    found = ", ".join(sorted(map(str, transitions.keys())))
+    raise DataError(
+        f"{source}: no {names[-1]} in it, which a demonstration needs; found {found}. "
+        "Collect demonstrations as safetensors or pickle (data.collection.format)"
+    )
 
 
 def _policy_observation(observation: TensorDict, shapes: Shapes, source: Path) -> TensorDict:

@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from rewardlab.compat.names import older_class_names
+from rewardlab.compat.names import older_names
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
 from rewardlab.devices import CPU
 from rewardlab.rewards.manager import RewardManager, TermFacts
@@ -137,4 +137,4 @@ def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
     return group.call("train", rendezvous).result()[0]
 
 
-__getattr__ = older_class_names(__name__)
+__getattr__ = older_names(__name__)

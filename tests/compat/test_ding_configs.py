@@ -162,7 +162,7 @@ def test_updates_of_ppo_are_passes_over_the_rollout() -> None:
     cfg, notes = translated(*pair(policy, "ppo_offpolicy"))
 
     assert cfg.algorithm.ppo.update_epochs == 3
-    assert [note for note in notes if "ppo_offpolicy" in note]
+    assert [note for note in notes if "ppo_offpolicy runs as ppo, on policy" in note]
 
 
 def test_the_pair_may_be_easydicts_and_stays_as_it_was() -> None:
@@ -216,6 +216,55 @@ def test_the_two_models_of_ngu_are_one() -> None:
     model = translated(main, create)[0].reward.models[0]
     assert model.model_type == "ngu"
     assert model.options == {"clear_buffer_per_iters": 10, "batch_size": 32}
+
+
+def ngu_pair(kind: str) -> Pair:
+    """With the keys of the pair that DI-engine ships, NGU on CartPole."""
+    main, create = pair(
+        {
+            **{"cuda": True, "priority": True, "priority_IS_weight": True, "discount_factor": 0.997, "nstep": 5},
+            **{"burnin_step": 2, "learn_unroll_len": 40},
+            "model": {"obs_shape": 4, "action_shape": 2, "encoder_hidden_size_list": [16], "collector_env_num": 8},
+            "learn": {"update_per_collect": 8, "batch_size": 32, "learning_rate": 1e-4, "target_update_theta": 0.001},
+            "collect": {"n_sample": 32, "traj_len_inf": True, "env_num": 8},
+            "eval": {"env_num": 8},
+            "other": {
+                "eps": {"type": "exp", "start": 0.95, "end": 0.05, "decay": 1e4},
+                "replay_buffer": {"replay_buffer_size": int(1e4), "alpha": 0.6, "beta": 0.4},
+            },
+        },
+        kind,
+    )
+    del main["reward_model"]
+    model = {"intrinsic_reward_type": "add", "learning_rate": 5e-4, "obs_shape": 4, "action_shape": 2, "nstep": 5}
+    main["rnd_reward_model"] = {**model, "type": "rnd-ngu"}
+    main["episodic_reward_model"] = {**model, "type": "episodic", "last_nonzero_reward_rescale": False}
+    create |= {"rnd_reward_model": {"type": "rnd-ngu"}, "episodic_reward_model": {"type": "episodic"}}
+    return main, create
+
+
+def test_the_policy_of_ngu_is_refused_with_what_it_is_and_what_runs() -> None:
+    for kind in ("ngu", "ngu_command"):
+        with pytest.raises(ConfigError) as error:
+            translated(*ngu_pair(kind))
+        said = str(error.value)
+        assert said.startswith("create_config.policy.type: found 'ngu', a recurrent R2D2 agent")
+        assert said.endswith("set create_config.policy.type to dqn and call serial_pipeline_reward_model_offpolicy")
+
+
+def test_with_dqn_as_it_says_the_pair_of_ngu_runs() -> None:
+    cfg, notes = translated(*ngu_pair("dqn"))
+    assert cfg.reward.models[0].model_type == "ngu"
+    assert (cfg.algorithm.name, cfg.algorithm.dqn.tau, cfg.algorithm.dqn.epsilon_steps) == ("dqn", 0.001, 20_000)
+    said = " | ".join(notes)
+    for lost in ("policy.nstep = 5", "policy.priority = True", "policy.burnin_step", "policy.learn_unroll_len"):
+        assert lost in said
+
+
+def test_whole_numbers_may_be_written_as_1e4() -> None:
+    policy = with_policy(DQN, other={"eps": {"decay": 1e3}, "replay_buffer": {"replay_buffer_size": 1e4}})
+    dqn = translated(*pair(policy))[0].algorithm.dqn
+    assert (dqn.replay_size, dqn.epsilon_steps) == (10_000, 2_000)
 
 
 def test_hindsight_is_found_where_ding_keeps_it() -> None:

@@ -159,6 +159,21 @@ def test_a_reward_model_of_ones_own_works_in_a_pair(monkeypatch: pytest.MonkeyPa
     assert cfg.reward.models[0].options == {"bonus": 2.0}
 
 
+def test_ppo_offpolicy_runs_through_both_pipelines_with_a_note(tmp_path: Path) -> None:
+    """As the pair that DI-engine ships for curiosity, whose file calls the off-policy one."""
+    reward = {key: value for key, value in MAIN["reward_model"].items() if key != "clear_buffer_per_iters"}  # type: ignore[attr-defined]
+    main = {**MAIN, "reward_model": {**reward, "action_shape": 2}}
+    pair = [main, {**create("ppo_offpolicy"), "reward_model": {"type": "icm"}}]
+    with pytest.warns(CompatibilityNote, match="ppo_offpolicy runs as ppo, on policy"):
+        checkpoint = serial_pipeline_reward_model_offpolicy(
+            pair, seed=0, max_env_step=32, log_path=tmp_path, console=Console(quiet=True)
+        )
+    (row,) = history(checkpoint)
+    assert row["rollout/rewards"] > 1
+    with pytest.warns(CompatibilityNote, match="ppo_offpolicy runs as ppo, on policy"):
+        assert serial_config(pair, on_policy=True) == serial_config(pair, on_policy=False)
+
+
 def test_importing_pipelines_is_cheap() -> None:
     code = "import sys, rewardlab.pipelines; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

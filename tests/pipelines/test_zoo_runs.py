@@ -281,6 +281,14 @@ def test_an_episode_that_never_ends_is_learned_from_in_parts() -> None:
     assert 0 < updates[2] == updates[3] < updates[5]
 
 
+def test_a_config_that_pretrains_runs_without_its_model(tmp_path: Path) -> None:
+    where = [f"runner.logger.log_path={tmp_path}", "reward.use_reward_model=false", "runner.max_epochs=1"]
+    checkpoint = train_policy.run(load_config("zoo/cartpole_ppo_red", [*SMALL_ZOO, *where]))
+    (row,) = history(checkpoint.parents[1])
+    assert row["rollout/rewards"] == 1  # CartPole's own
+    assert "rollout/model_rewards" not in row
+
+
 @pytest.mark.parametrize(
     ("config", "overrides", "words"),
     [

@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -60,6 +61,17 @@ def scored(workers: Group | list[LocalWorker], images: torch.Tensor) -> torch.Te
     return torch.cat([future.result().estimates["resnet_reward"] for future in futures])
 
 
+@pytest.mark.parametrize("form", ["one batch", "list of steps"])
+def test_main_images_and_states_are_the_default_camera_and_the_state(alone: RewardWorker, form: str) -> None:
+    images, states = frames(STEPS, ENVS), torch.zeros(STEPS, ENVS, 3)
+    observations: Any = {"main_images": images, "states": states}
+    if form == "list of steps":
+        observations = [{"main_images": images[t], "states": states[t]} for t in range(STEPS)]
+    expected = alone.compute_batch_rewards({"images": {"base_camera": images}})
+    assert torch.equal(alone.compute_batch_rewards(observations), expected)
+    assert torch.equal(alone.manager.compute_rewards(observations), expected)
+
+
 def test_the_documented_methods(config: RewardConfig, alone: RewardWorker, tmp_path: Path) -> None:
     rollout = [{"images": {"base_camera": frames(ENVS, seed=step)}} for step in range(STEPS)]
     rewards = alone.compute_batch_rewards(rollout)
@@ -105,9 +117,10 @@ def test_a_worker_that_dies_is_replaced_with_the_weights_it_had(
         assert found.versions == {"resnet_reward": 1}
 
 
-@pytest.mark.parametrize("name", ["ImageRewardWorker", "EmbodiedRewardWorker"])
-def test_older_names_are_answered_with_todays(name: str) -> None:
-    with pytest.warns(CompatibilityNote, match=f"class {name} is now RewardWorker"):
-        assert getattr(reward_module, name) is RewardWorker
+def test_older_names_are_answered_with_todays() -> None:
+    with pytest.warns(CompatibilityNote, match=r"ImageRewardWorker is now rewardlab\.workers\.reward\.RewardWorker"):
+        assert reward_module.ImageRewardWorker is RewardWorker  # type: ignore[attr-defined]
+    with pytest.warns(CompatibilityNote, match=r"EmbodiedRewardWorker is now rewardlab\.workers\.reward\.RewardWorker"):
+        assert issubclass(reward_module.EmbodiedRewardWorker, RewardWorker)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'NoWorker'"):
         _ = reward_module.NoWorker  # type: ignore[attr-defined]

@@ -17,10 +17,10 @@ from rewardlab.data.episodes import Array, Columns, Episode, as_action
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
-from rewardlab.keys import IMAGES, STATE
+from rewardlab.keys import DEFAULT_CAMERA, IMAGES, MAIN_IMAGES, STATE
 from rewardlab.observations import to_numpy
 
-KEY_OF_CAMERA = {"base_camera": "main_images", "main_camera": "main_camera"}
+KEY_OF_CAMERA = {DEFAULT_CAMERA: MAIN_IMAGES, "main_camera": "main_camera"}
 
 
 class PickleFormat(EpisodeFormat):
@@ -130,4 +130,4 @@ def _image_key(camera: str) -> str:
 
 
 def _camera_name(key: str) -> str:
-    return "base_camera" if key == "main_images" else re.sub("_images$", "_camera", key)
+    return DEFAULT_CAMERA if key == MAIN_IMAGES else re.sub("_images$", "_camera", key)

@@ -68,6 +68,33 @@ def test_estimating_twice_gives_the_same_and_changes_neither_data_nor_model(name
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
+def test_train_with_data_collects_it_first(name: str) -> None:
+    data = data_for(name)
+    models = [copy.deepcopy(trained(name)), copy.deepcopy(trained(name))]
+    models[0].collect_data(data)
+    models[0].train()
+    models[1].train(data)
+    assert same(snapshot(models[0]), snapshot(models[1]))
+
+
+def test_a_class_whose_train_asks_for_data_is_given_what_was_collected() -> None:
+    class Asks(BaseRewardModel):
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def estimate(self, data: Any) -> Any: ...
+        def collect_data(self, data: Any) -> None: ...
+        def clear_data(self, iter: int) -> None: ...
+        def train(self, data: Any) -> None:
+            self.seen.append(data)
+
+    model = Asks()
+    model.cotrain([1, 2], iter=0)
+    model.train([3])
+    assert model.seen == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("name", ALL_MODELS)
 def test_saved_and_loaded_it_estimates_the_same(name: str, tmp_path: Path) -> None:
     model, data = trained(name), data_for(name)
     loaded = load_reward_model(model.save(tmp_path / "model"))

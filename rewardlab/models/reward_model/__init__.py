@@ -1,0 +1,1 @@
+"""Holds one command under an older path; the models are one folder above."""
