@@ -102,7 +102,8 @@ class Cluster(AbstractContextManager["Cluster"]):
                 workers.append(LocalWorker(title, partial(build, on), background=background, guard=partial(guard, on)))
             else:
                 move = partial(self._move, component, index)
-                workers.append(_ray_worker(title, f"{component}_{index}", build, guard, place, move, threads))
+                workers.append(_ray_worker(title, build, guard, place, move, threads))
+            workers[-1].label = f"{component}_{index}"
         group = Group(name, workers)
         self._groups.append(group)
         Futures([worker.start() for worker in group]).result()
@@ -178,7 +179,6 @@ def _connect_ray() -> bool:
 
 def _ray_worker(
     name: str,
-    label: str,
     make: Callable[[str], Any],
     guard: Callable[[str], AbstractContextManager[None]],
     place: NodeDevice,
@@ -190,4 +190,4 @@ def _ray_worker(
     environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
     # Components share GPUs, so a worker reserves none from Ray, which would then hide all of them.
     environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    return RayWorker(name, make, place, label=label, environment=environment, guard=guard, move=move)
+    return RayWorker(name, make, place, environment=environment, guard=guard, move=move)

@@ -76,9 +76,9 @@ class Futures(Future[list[T]]):
 class Worker(ABC):
     """A handle of one worker object. Its calls run one after the other, in the order in which they were submitted."""
 
-    def __init__(self, name: str, label: str | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.label = label or name  # component and index, such as "env_1"
+        self.label = name  # in metrics; `Cluster.launch` sets component and index, such as "env_1"
         self._setup: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     @abstractmethod

@@ -115,9 +115,8 @@ class RayWorker(Worker):
         move: Callable[[NodeDevice], NodeDevice],
         environment: dict[str, str],
         guard: Callable[[str], AbstractContextManager[None]],
-        label: str | None = None,
     ) -> None:
-        super().__init__(name, label)
+        super().__init__(name)
         self.place, self._move = place, move
         self.actor: Any = None
         self._make, self._guard = make, guard

@@ -1,7 +1,6 @@
 """Workers on three nodes of a Ray cluster: where they run, what they learn, and what happens when a node is lost."""
 
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -21,13 +20,13 @@ from rewardlab.config.schema import ClusterConfig
 from rewardlab.data import read_episodes
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.pipelines import collect, train_policy, train_reward
+from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers import Cluster, Group, WorkerDied, cluster, ray_actor
 from rewardlab.workers.group import StateLost
 from rewardlab.workers.placement import Node, NodeDevice, NodeLost, ray_nodes
 from rewardlab.workers.ray_actor import RayWorker, WorkerProcess
-from rewardlab.workers.rollout import Lanes, Rollout
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -262,12 +261,20 @@ def test_the_copy_of_a_worker_is_lost_with_its_node(nodes: Nodes, lost_node: Any
 def test_a_worker_says_that_other_jobs_hold_the_cpus_that_it_waits_for(
     nodes: Nodes, lost_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_actor, "PATIENCE", 0.5)
+    class Job:
+        def is_there(self) -> bool:
+            return True
+
+    def warn_and_free(worker: RayWorker) -> None:
+        warn_if_waiting(worker)
+        ray.kill(job)
+
+    warn_if_waiting = RayWorker.warn_if_waiting
+    monkeypatch.setattr(RayWorker, "warn_if_waiting", warn_and_free)
+    monkeypatch.setattr(ray_actor, "PATIENCE", 1.0)
     here = NodeAffinitySchedulingStrategy(lost_node.node_id, soft=False)
-    other_job = ray.remote(Toy).options(num_cpus=1, scheduling_strategy=here).remote()
-    ray.get(other_job.process.remote())
-    until_free = threading.Timer(2.5, ray.kill, (other_job,))
-    until_free.start()
+    job = ray.remote(Job).options(num_cpus=1, scheduling_strategy=here).remote()
+    assert ray.get(job.is_there.remote())
     with (
         toys(nodes.place(lost_node)) as cluster,
         pytest.warns(RuntimeWarning, match=r"Toys\[0\] waits for 0.01 CPUs of node [\d.]+: other jobs hold all 1 of"),
@@ -279,20 +286,21 @@ class Losing:
     """Removes a node after the first iteration of a run that sees only this node and the head, in this order."""
 
     def __init__(self, nodes: Nodes, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.nodes, self.node, self.head = nodes, node, nodes.ids[0]
-        self._collect = Lanes.collect
-        monkeypatch.setattr(Lanes, "collect", lambda lanes, *args, **how: self.collect(lanes, *args, **how))
+        self.node, self.head = node, nodes.ids[0]
+        iterate = PolicyTraining.iterate
+
+        def losing(training: PolicyTraining) -> dict[str, float]:
+            if training.completed == 1 and node in nodes.ray.worker_nodes:
+                nodes.remove(node)
+            return iterate(training)
+
+        monkeypatch.setattr(PolicyTraining, "iterate", losing)
         monkeypatch.setattr(cluster, "ray_nodes", lambda config: self.visible)
 
     @property
     def visible(self) -> list[Node]:
         alive = {str(node.id): node for node in ray_nodes(ClusterConfig(backend="ray"))}
         return [alive[node_id] for node_id in (self.node.node_id, self.head) if node_id in alive]
-
-    def collect(self, lanes: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
-        if iteration == 1 and self.node in self.nodes.ray.worker_nodes:
-            self.nodes.remove(self.node)
-        return self._collect(lanes, iteration, steps, **how)
 
 
 ON_RAY = ["cluster.backend=ray", "runner.max_epochs=2", "runner.save_interval=5"]
@@ -328,6 +336,6 @@ def test_a_run_saves_and_says_how_it_continues_if_no_other_node_may_do_the_work(
         train(out, *ON_RAY, *places, "cluster.component_placement.env=0-0")
 
     assert str(stopped.value).endswith(f"The run continues with: {command}")
-    local = ["cluster.backend=local", "cluster.component_placement={}"]  # faster than on another node
+    local = ["cluster.backend=local", *(place.replace("1-0", "0-0") for place in places)]  # faster than another node
     train_policy.run(load_config(str(out / "config.yaml"), [f"runner.resume_dir={checkpoint}", *local]))
     assert [row["env_steps"] for row in history(out)] == [80, 160]
