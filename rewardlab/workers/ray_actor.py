@@ -341,5 +341,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OutOfMemoryError) or "OUT_OF_MEMORY" in text or "running low on memory" in text:
         reason = "Ray ended it because its node ran out of memory"
     elif "Worker exit type: SYSTEM_ERROR" in text:
-        reason = "it was killed or crashed; often the node has run out of memory"
+        reason = "it was killed or crashed, perhaps because memory ran out"
     return ": ".join(filter(None, [f"process {process[1]}" if process else "", reason]))
