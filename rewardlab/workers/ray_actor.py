@@ -247,7 +247,7 @@ class RayFuture(Future[Any]):
             raise WorkerDied(f"{self._worker.name} was stopped and cannot be called", self._worker)
         named = {name: _reference(argument) for name, argument in kwargs.items()}
         self._ref = getattr(self._actor, method).remote(*map(_reference, args), **named)
-        if self._attempts == 1:
+        if self._attempts == 1 and self._title != CONSTRUCTION:  # which is repeated on another node if its own is lost
             self._release_arguments()
 
     def _release_arguments(self) -> None:
