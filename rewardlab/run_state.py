@@ -12,9 +12,16 @@ from typing import Any
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from rewardlab.config import ExperimentConfig
 from rewardlab.errors import DataError
 from rewardlab.models.weights import read_tensor_file
 from rewardlab.rewards.checkpoint import CONFIG, WEIGHTS, write_checkpoint
+
+
+def checkpoint_directory(cfg: ExperimentConfig) -> Path:
+    """Return where the checkpoints of a run are written."""
+    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
+    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
 
 
 def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:

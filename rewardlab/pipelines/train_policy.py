@@ -3,8 +3,8 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,28 @@ from rich.console import Console
 from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.data.atomic import replace_file
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, RewardlabError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
+from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.reports.policy_report import write_policy_report
-from rewardlab.reports.run_log import HISTORY, RunLog, forget_after, read_history
-from rewardlab.run_state import load_state, save_state
+from rewardlab.reports.run_log import (
+    HISTORY,
+    REPLACED,
+    WENT_BACK,
+    RunLog,
+    describe_replacements,
+    forget_after,
+    read_history,
+)
+from rewardlab.run_state import checkpoint_directory, load_state, save_state
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.env import Episodes
+from rewardlab.workers.group import StateLost, WorkerDied
+from rewardlab.workers.placement import NodeLost
 from rewardlab.workers.threads import torch_threads
+
+ATTEMPTS = 3  # number of times that a run whose learner dies continues from the same checkpoint at most
 
 
 @dataclass
@@ -44,25 +57,14 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if (out / HISTORY).exists() and resumed_from != _checkpoint_directory(cfg, out).resolve():
+    if (out / HISTORY).exists() and resumed_from != checkpoint_directory(cfg).resolve():
         raise DataError(
             f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
             f"that run with runner.resume_dir={out}/checkpoints/global_step_<number>"
         )
     # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
-        training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
-        resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
-        if cfg.reward.use_reward_model and cfg.reward.pretrain and not resumed:
-            training.rewards.pretrain()
-        replace_file(out / "config.yaml", to_yaml(cfg).encode())
-        with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
-            while not training.finished:
-                metrics = training.iterate()
-                log.write(training.progress.iteration, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
-                for alarm in training.rewards.new_alarms:
-                    log.say(f"[bold red]alarm[/]: {alarm.words}")
-                training.save_if_due()
+        training = _train(cfg, cluster, out, console, expert_data)
         training.close()
     report = _write_report(cfg, training, out)
     if training.progress.stopped:
@@ -72,8 +74,63 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     return training.checkpoint
 
 
-def _checkpoint_directory(cfg: ExperimentConfig, out: Path) -> Path:
-    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+def _train(cfg: ExperimentConfig, cluster: Cluster, out: Path, console: Console, expert_data: Any) -> "PolicyTraining":
+    """Train to the end. If the learner dies, launch all workers again and go back to the last checkpoint.
+
+    The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
+    node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
+    """
+    training = _begin(cfg, cluster, out, expert_data)
+    begun_from: list[Path | None] = []
+    while True:
+        try:
+            _iterate(training, out, console)
+            return training
+        except (WorkerDied, NodeLost) as failure:
+            dead = failure.worker if isinstance(failure, WorkerDied) else None
+            can_go_back = isinstance(failure, StateLost) or dead is training.actor
+            saved = training.abandon(save=not can_go_back)
+            begun_from.append(saved)
+            if not can_go_back:
+                raise stopped_run(str(failure), out, saved) from None
+            if begun_from.count(saved) == ATTEMPTS:
+                raise stopped_run(f"{failure}, {ATTEMPTS} times at this place of the run", out, saved) from None
+            goal = "its beginning" if saved is None else str(saved)
+            console.print(f"{failure}; the run goes back to {goal}", highlight=False, markup=False, soft_wrap=True)
+            completed = training.completed
+        resume_dir = cfg.runner.resume_dir if saved is None else str(saved)
+        cluster.stop_workers()
+        try:
+            training = _begin(
+                replace(cfg, runner=replace(cfg.runner, resume_dir=resume_dir)), cluster, out, expert_data
+            )
+        except (WorkerDied, NodeLost) as failure:
+            raise stopped_run(str(failure), out, saved) from None
+        assert dead is not None
+        training.events = {f"{WENT_BACK}{dead.label}": completed - training.completed}
+
+
+def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any) -> "PolicyTraining":
+    """Launch the workers and load the checkpoint that the config names."""
+    training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
+    resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
+    if cfg.reward.use_reward_model and cfg.reward.pretrain and not resumed:
+        training.rewards.pretrain()
+    forget_after(out, training.completed)  # last: if resuming fails, the run keeps its history
+    replace_file(out / "config.yaml", to_yaml(cfg).encode())
+    return training
+
+
+def _iterate(training: "PolicyTraining", out: Path, console: Console) -> None:
+    with RunLog(out, total=training.cfg.runner.max_epochs, console=console) as log:
+        while not training.finished:
+            metrics = training.iterate()
+            log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
+            for words in describe_replacements({"iteration": training.completed, **metrics}):
+                log.say(words)
+            for alarm in training.rewards.new_alarms:
+                log.say(f"[bold red]alarm[/]: {alarm.words}")
+            training.save_if_due()
 
 
 class PolicyTraining:
@@ -86,7 +143,10 @@ class PolicyTraining:
         self.rewards = workers.rewards
         self.actor = workers.actor
         self.progress = Progress()
-        self.checkpoints = _checkpoint_directory(cfg, out)
+        self.checkpoints = checkpoint_directory(cfg)
+        self.completed = 0  # iterations that are complete, while `progress` already counts the current one
+        self.saved: Path | None = None  # the last checkpoint of this run
+        self.events: dict[str, float] = {}  # what happened to workers, for the metrics of the next iteration
         self._reset_next = True  # reset all environments before the next rollout
         self._best: float | None = None  # best evaluation so far, at which reward_models/best was saved
 
@@ -114,6 +174,7 @@ class PolicyTraining:
         with clock("reward"):
             batch, metrics = self.rewards.compute_rewards(rollout, progress.iteration)
         metrics |= _episode_metrics(rollout.episodes)
+        metrics |= self.events | {f"{REPLACED}{label}": rollout.replaced.count(label) for label in rollout.replaced}
         progress.env_steps += batch.rows.numel()
         with clock("learn"):
             due = self.actor.submit("add", batch, progress.env_steps).result()
@@ -129,6 +190,7 @@ class PolicyTraining:
         if rollout.frames is not None:
             timings["time/compute_model_rewards"] = rollout.waiting_time
             timings["time/rollout"] -= rollout.waiting_time
+        self.completed, self.events = progress.iteration, {}
         return {"env_steps": progress.env_steps, **metrics, **timings}
 
     @property
@@ -145,8 +207,11 @@ class PolicyTraining:
 
     def save_if_due(self) -> None:
         """Write a checkpoint every `runner.save_interval` iterations and at the end."""
-        if not self._is_due(self.cfg.runner.save_interval):
-            return
+        if self._is_due(self.cfg.runner.save_interval):
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint. Call it between two iterations only."""
         progress = self.progress
         state = {
             "actor": self.actor.submit("state_dict").result(),
@@ -159,9 +224,19 @@ class PolicyTraining:
         }
         facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
         save_state(self.checkpoint, state, facts)
+        self.saved = self.checkpoint
         self.rewards.save("last")
         # A run resumed from this checkpoint begins with a reset; so does this run, so that both give the same numbers.
         self._reset_next = True
+
+    def abandon(self, *, save: bool) -> Path | None:
+        """Give up after a worker died; return the last checkpoint, with `save` a new one if that is still possible."""
+        if save and self.progress.iteration == self.completed and self.saved != self.checkpoint:
+            with suppress(RewardlabError):  # the learner may be gone, too
+                self.save()
+        with suppress(RewardlabError):
+            self.close()
+        return self.saved
 
     def resume(self, checkpoint: Path) -> bool:
         """Load a checkpoint of this run, or only the policy of another run; return whether it is this run's.
@@ -192,6 +267,7 @@ class PolicyTraining:
             ) from error
         self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
         self.progress.updates = state["updates"]
+        self.completed = self.progress.iteration
         if not this_run:
             return False
         self._best = state["best"]
@@ -202,7 +278,7 @@ class PolicyTraining:
             raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:
             self.workers.envs.setup("request_frames", self.rewards.frame_request)
-        forget_after(self.out, self.progress.iteration)  # last: if resuming fails, the run keeps its history
+        self.saved = checkpoint
         return True
 
     def close(self) -> None:

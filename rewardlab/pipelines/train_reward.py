@@ -7,12 +7,13 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.devices import memory_errors_named
-from rewardlab.errors import ConfigError
+from rewardlab.errors import ConfigError, RewardlabError
+from rewardlab.run_state import checkpoint_directory
 from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
-from rewardlab.workers import Cluster
-from rewardlab.workers.placement import training_device
+from rewardlab.workers import Cluster, WorkerDied
+from rewardlab.workers.placement import NodeLost, training_device
 from rewardlab.workers.reward import train_on_group
 
 
@@ -26,8 +27,15 @@ def run(
     do.
     """
     if cfg.cluster.backend == "ray":
-        with Cluster(cfg.cluster) as cluster:
-            return train_on_group(cluster, cfg)
+        try:
+            with Cluster(cfg.cluster) as cluster:
+                return train_on_group(cluster, cfg)
+        except (WorkerDied, NodeLost) as failure:
+            last = checkpoint_directory(cfg) / "last"
+            if not last.exists():
+                raise
+            advice = f"The training continues with the same command and runner.resume_dir={last}"
+            raise RewardlabError(f"{failure}. {advice}") from None
     workers = cfg.cluster.workers.get("actor", 1)
     if workers > 1:
         raise ConfigError(

@@ -14,6 +14,7 @@ from rewardlab.figures.trust import TrustFigures
 from rewardlab.figures.words import number, share, shown
 from rewardlab.reports.page import Gallery, Tile, write_page
 from rewardlab.reports.plots import run_plot
+from rewardlab.reports.run_log import describe_replacements
 from rewardlab.rewards.audit import Alarm
 from rewardlab.rewards.disputed_frames import CLAIMED, FALSE_NEGATIVE, FALSE_POSITIVE
 
@@ -111,6 +112,7 @@ def write_policy_report(
         last={name: points[-1][1] for name, points in columns.items()},
         recent=_means(history[-AT_THE_END:]),
         cautions=[_alarm_words(alarm, steps.get(alarm.iteration)) for alarm in alarms],
+        replacements=[words[0].upper() + words[1:] for row in history for words in describe_replacements(row)],
         milestones=_milestones(columns),
         learning=draw(LEARNING),
         comparison=comparison,

@@ -15,6 +15,9 @@ from rewardlab.data.atomic import replace_file
 from rewardlab.errors import DataError
 
 HISTORY = "metrics.jsonl"
+# Columns for workers that died, each with the label of the worker, such as "env_1".
+REPLACED = "replaced/"  # how often: each time, the rollout was collected again
+WENT_BACK = "went_back/"  # complete iterations that were dropped: the run went back to its last checkpoint
 
 
 class RunLog:
@@ -112,6 +115,24 @@ def read_history(path: str | Path) -> list[dict[str, float]]:
             raise DataError(f"{path}, line {number}: expected an object with 'iteration' and 'env_steps'")
         rows.append(row)
     return rows
+
+
+def describe_replacements(row: Mapping[str, float]) -> list[str]:
+    """Say which workers died before or in an iteration, and what was made again because of that."""
+    number, sentences = int(row["iteration"]), []
+    for name, value in row.items():
+        component, _, index = name.rpartition("/")[2].partition("_")
+        worker = "the learner" if component == "actor" else f"{component} worker {index}"
+        if name.startswith(REPLACED):
+            times = "" if value == 1 else f" {value:.0f} times"
+            sentences.append(f"iteration {number}: {worker} was replaced{times}; its rollout was made again")
+        elif name.startswith(WENT_BACK):
+            where = "its beginning" if number == 1 else f"the checkpoint of iteration {number - 1}"
+            last = number + int(value) - 1
+            dropped = f"iteration {number} was" if last == number else f"iterations {number} to {last} were"
+            again = f"; {dropped} made again" if value else ""
+            sentences.append(f"iteration {number}: {worker} was replaced and the run went back to {where}{again}")
+    return sentences
 
 
 def forget_after(directory: Path, iteration: int) -> None:

@@ -23,7 +23,7 @@ from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.reports.run_log import RunLog
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
-from rewardlab.run_state import load_state, save_state
+from rewardlab.run_state import checkpoint_directory, load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.processes import Processes
@@ -39,7 +39,7 @@ def train_reward_model(
     `on_best` is called whenever the weights are the best so far, while the optimizer is as it was then.
     """
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+    checkpoints = checkpoint_directory(cfg)
     best = checkpoints / "best_model"
     if best.exists() and cfg.runner.resume_dir is None:
         raise DataError(

@@ -1,12 +1,12 @@
 """Launches groups of workers in this process or on a Ray cluster, as the `cluster` section of the config says."""
 
 import dataclasses
-import functools
 import logging
 import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -14,13 +14,15 @@ import torch
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.devices import find_device, memory_errors_named
 from rewardlab.errors import ConfigError
-from rewardlab.workers.group import Futures, Group, Guard, LocalWorker, Worker
+from rewardlab.workers.group import Futures, Group, LocalWorker, Worker
 from rewardlab.workers.placement import (
     Component,
+    Node,
     NodeDevice,
     assign_devices,
     local_nodes,
     ray_nodes,
+    replacement_place,
     require_own_devices,
     warn_about_cpu,
 )
@@ -45,6 +47,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     def __init__(self, config: ClusterConfig) -> None:
         self.config = config
         self._groups: list[Group] = []
+        self._nodes: list[Node] = []  # at the first launch: the numbers of nodes stay the same when one is lost
         self._started_ray = False
         self._warned_about_cpu = False
 
@@ -55,13 +58,18 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def __exit__(self, *_: object) -> None:
         try:
-            for group in self._groups:
-                group.stop()
+            self.stop_workers()
         finally:
             if self._started_ray:
                 import ray
 
                 ray.shutdown()
+
+    def stop_workers(self) -> None:
+        """Stop all workers; new ones can be launched."""
+        groups, self._groups = self._groups, []
+        for group in groups:
+            group.stop()
 
     def launch(
         self,
@@ -82,21 +90,20 @@ class Cluster(AbstractContextManager["Cluster"]):
         `own_devices`, two workers on one accelerator are an error.
         """
         count = self.config.workers.get(component, 1) if count is None else count
-        local = self.config.backend == "local"
-        movable = component not in self.config.component_placement
         workers: list[Worker] = []
         places = self._assign(component, count)
         if own_devices:
             require_own_devices(places)
-        for index, assigned in enumerate(places):
-            placement = WorkerPlacement(index, count, torch.device(assigned.device))
-            build = functools.partial(_build_on_device, make, placement, component)
-            worker_name, guard = f"{name}[{index}]", functools.partial(memory_errors_named, component, assigned.device)
-            workers.append(
-                LocalWorker(worker_name, build, background=background, guard=guard)
-                if local
-                else _ray_worker(worker_name, build, assigned, threads, guard, movable)
-            )
+        for index, place in enumerate(places):
+            build = partial(_build_on_device, make, component, index, count)
+            guard = partial(memory_errors_named, component)
+            title, on = f"{name}[{index}]", place.device
+            if self.config.backend == "local":
+                workers.append(LocalWorker(title, partial(build, on), background=background, guard=partial(guard, on)))
+            else:
+                move = partial(self._move, component, index)
+                workers.append(_ray_worker(title, build, guard, place, move, threads))
+            workers[-1].label = f"{component}_{index}"
         group = Group(name, workers)
         self._groups.append(group)
         Futures([worker.start() for worker in group]).result()
@@ -109,14 +116,31 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def _assign(self, component: Component, count: int) -> list[NodeDevice]:
         nodes = local_nodes(self.config) if self.config.backend == "local" else ray_nodes(self.config)
-        assigned = assign_devices(self.config, component, count, nodes)
+        self._nodes = self._nodes or nodes
+        assigned = assign_devices(self.config, component, count, self._nodes)
+        remaining = {node.id for node in nodes}
+        assigned = [
+            place if place.node.id in remaining else self._move(component, index, place)
+            for index, place in enumerate(assigned)
+        ]
         if not self._warned_about_cpu:  # once for all components
             self._warned_about_cpu = warn_about_cpu(self.config, component, assigned)
         return assigned
 
+    def _move(self, component: Component, index: int, lost: NodeDevice) -> NodeDevice:
+        """Return the new place of a worker whose node has left the Ray cluster; raise NodeLost if there is none."""
+        workers: list[Any] = [worker for group in self._groups for worker in group]
+        names = [worker.name for worker in workers if worker.place.node == lost.node]
+        return replacement_place(
+            self.config, component, index, lost, known=self._nodes, now=ray_nodes(self.config), workers=names
+        )
 
-def _build_on_device(make: Callable[[WorkerPlacement], Any], placement: WorkerPlacement, component: Component) -> Any:
+
+def _build_on_device(
+    make: Callable[[WorkerPlacement], Any], component: Component, index: int, count: int, device: str
+) -> Any:
     """Build a worker, in its process: only there is it known whether torch can use the device."""
+    placement = WorkerPlacement(index, count, torch.device(device))
     find_device(placement.device, f"cluster.device, for the component '{component}'")
     return make(placement)
 
@@ -154,12 +178,16 @@ def _connect_ray() -> bool:
 
 
 def _ray_worker(
-    name: str, make: Callable[[], Any], assigned: NodeDevice, threads: int, guard: Guard, movable: bool
+    name: str,
+    make: Callable[[str], Any],
+    guard: Callable[[str], AbstractContextManager[None]],
+    place: NodeDevice,
+    move: Callable[[NodeDevice], NodeDevice],
+    threads: int,
 ) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
     environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
     # Components share GPUs, so a worker reserves none from Ray, which would then hide all of them.
     environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    movable = movable and assigned.device == "cpu"
-    return RayWorker(name, make, node_id=assigned.node.id, environment=environment, guard=guard, movable=movable)
+    return RayWorker(name, make, place, environment=environment, guard=guard, move=move)

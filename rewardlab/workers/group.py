@@ -22,6 +22,14 @@ Guard = Callable[[], AbstractContextManager[None]]  # what every call of a worke
 class WorkerDied(RewardlabError):
     """The process of a worker ended. `Worker.restart` starts a new one; `change` and calls with `retry` do so too."""
 
+    def __init__(self, message: str, worker: "Worker | None" = None) -> None:
+        super().__init__(message)
+        self.worker = worker
+
+
+class StateLost(WorkerDied):
+    """A worker that learns died together with the copy of its state, so that it cannot be restarted as it was."""
+
 
 class Future(ABC, Generic[T]):
     """The result of a call that may still be running."""
@@ -70,6 +78,7 @@ class Worker(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.label = name  # in metrics; `Cluster.launch` sets component and index, such as "env_1"
         self._setup: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     @abstractmethod

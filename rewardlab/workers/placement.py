@@ -11,7 +11,7 @@ import torch
 
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.devices import accelerator, device_count
-from rewardlab.errors import ConfigError
+from rewardlab.errors import ConfigError, RewardlabError
 
 Component = Literal["actor", "env", "rollout", "reward"]
 
@@ -23,6 +23,8 @@ class Node:
     id: str | None  # Ray's node ID; None for this machine without Ray
     kind: str  # such as "cuda"; "cpu" if it has no accelerator
     accelerators: int = 0
+    address: str = "this machine"
+    offers_cpus: bool = True  # not after `ray start --num-cpus=0`: Ray starts no worker there
 
     @property
     def devices(self) -> list[str]:
@@ -35,6 +37,10 @@ class NodeDevice:
 
     node: Node
     device: str
+
+
+class NodeLost(RewardlabError):
+    """The node of a worker has left the Ray cluster, and no other node can do its work."""
 
 
 def local_nodes(config: ClusterConfig) -> list[Node]:
@@ -58,8 +64,12 @@ def ray_nodes(config: ClusterConfig) -> list[Node]:
     )
     # What Ray counts as GPUs; the driver's own machine may have none.
     kind = "cuda" if config.device_kind == "auto" else config.device_kind
-    found = [0 if kind == "cpu" else int(node["Resources"].get("GPU", 0)) for node in alive]
-    return [Node(node["NodeID"], kind if gpus else "cpu", gpus) for node, gpus in zip(alive, found, strict=True)]
+    nodes = []
+    for node in alive:
+        gpus = 0 if kind == "cpu" else int(node["Resources"].get("GPU", 0))
+        offers_cpus = node["Resources"].get("CPU", 0) > 0
+        nodes.append(Node(node["NodeID"], kind if gpus else "cpu", gpus, node["NodeManagerAddress"], offers_cpus))
+    return nodes
 
 
 def training_device(config: ClusterConfig) -> torch.device:
@@ -124,8 +134,50 @@ def assign_devices(config: ClusterConfig, component: Component, count: int, node
     return [places[index % len(places)] for index in range(count)]
 
 
+def replacement_place(
+    config: ClusterConfig,
+    component: Component,
+    index: int,
+    lost: NodeDevice,
+    known: Sequence[Node],
+    now: Sequence[Node],
+    workers: Sequence[str],
+) -> NodeDevice:
+    """Return where a worker goes whose node has left the Ray cluster: to the same kind of device on another node.
+
+    `known` are the nodes at the beginning of the run, which `component_placement` counts, and `now` those that are
+    there. A component with an entry in `component_placement` stays on the nodes that the entry names. `workers` are the
+    names of all workers of the lost node, for the error.
+    """
+    configured, kind = config.component_placement.get(component), lost.device.partition(":")[0]
+    if configured is not None:
+        remaining = {node.id for node in now}
+        places = [place for place in _placed(config, component, known) or [] if place.node.id in remaining]
+    elif kind == "cpu":
+        places = [NodeDevice(node, "cpu") for node in now if node.offers_cpus]
+    else:
+        places = [place for place in _free_places(component, now) if place.device.partition(":")[0] == kind]
+        if config.device != config.device_kind:  # with a number
+            places = [place for place in places if place.device == config.device]
+    if places:
+        return places[index % len(places)]
+    if configured is not None:
+        advice = f"or choose another node with cluster.component_placement.{component}, which is {configured}"
+    elif kind == "cpu":
+        advice = "or another one: no other node offers CPUs"
+    else:
+        device = config.device if config.device_kind == kind else kind
+        advice = f"or set cluster.device=cpu: no other node has a device {device}"
+    ran = f", on which {', '.join(workers)} ran," if workers else ""
+    raise NodeLost(
+        f"node {lost.node.address}{ran} has left the Ray cluster, and no other node can run {component} worker {index} "
+        f"({lost.device}). Start the node again, {advice}"
+    )
+
+
 def _free_places(component: Component, nodes: Sequence[Node]) -> list[NodeDevice]:
     """Return all places of a component in the order in which its workers get them."""
+    nodes = [node for node in nodes if node.offers_cpus] or nodes
     with_accelerators = [node for node in nodes if node.accelerators]
     usable = nodes if component in ("env", "rollout") else with_accelerators or nodes
     rounds = itertools.zip_longest(*([NodeDevice(node, device) for device in node.devices] for node in usable))

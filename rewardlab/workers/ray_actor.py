@@ -6,8 +6,9 @@ import re
 import sys
 import warnings
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from ray.exceptions import ActorUnschedulableError, ObjectLostError, OutOfMemory
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.errors import RewardlabError
-from rewardlab.workers.group import Future, Guard, MakeWorker, Worker, WorkerDied
+from rewardlab.workers.group import Future, Guard, MakeWorker, StateLost, Worker, WorkerDied
+from rewardlab.workers.placement import NodeDevice
 
 ATTEMPTS = 3  # number of times that a call with `retry` is made at most
 # A result is lost when the node whose memory it is in leaves the cluster, and the worker with it.
-DEATHS = (RayActorError, OutOfMemoryError, ObjectLostError)
+DEATHS = (RayActorError, OutOfMemoryError, ObjectLostError, ActorUnschedulableError)
 CONSTRUCTION = "its construction"
-CONTINUE = "A policy run continues with runner.resume_dir=<its last checkpoint>"
+CPUS = 0.01  # that a worker reserves: workers share cores, and all groups of a run must fit on two
+PATIENCE = 10.0  # seconds after which a worker that cannot start yet says what it waits for
 
 # The workers by the IDs of their Ray actors, so that an error can name the worker that died.
 WORKERS: "weakref.WeakValueDictionary[str, RayWorker]" = weakref.WeakValueDictionary()
@@ -97,42 +100,60 @@ class WorkerProcess:
 
 
 class RayWorker(Worker):
-    """A worker in a Ray actor on the node `node_id`; None lets Ray choose the node.
+    """A worker in a Ray actor at `place`; a node without an ID lets Ray choose the node.
 
-    If the node leaves the cluster, the worker cannot be restarted, unless it is `movable` to another node.
+    `make(device)` builds the worker object, and its calls run in `guard(device)`. If the node leaves the cluster, the
+    worker is restarted at `move(place)`, which raises NodeLost if there is no such place.
     """
 
     def __init__(
         self,
         name: str,
-        make: MakeWorker,
+        make: Callable[[str], Any],
+        place: NodeDevice,
         *,
-        node_id: str | None,
+        move: Callable[[NodeDevice], NodeDevice],
         environment: dict[str, str],
-        guard: Guard = nullcontext,
-        movable: bool = False,
+        guard: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         super().__init__(name)
-        self._node_id, self._guard = node_id, guard
+        self.place, self._move = place, move
         self.actor: Any = None
-        self._make = make
+        self._make, self._guard = make, guard
         self._copy: Any = None  # Ray's reference to a copy of the worker after its last `change`
         # A worker can import the same modules as the driver, as with `multiprocessing`.
         import_path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
         self._options: dict[str, Any] = {
-            "num_cpus": 0.01,  # workers share cores: all groups of a run must fit on two
+            "num_cpus": CPUS,
             "runtime_env": {"env_vars": {"PYTHONPATH": import_path, **environment}},
         }
-        if node_id is not None:
-            self._options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=movable)
 
     def start(self) -> Future[None]:
-        self.stop()
-        make_actor = ray.remote(WorkerProcess).options(**self._options)
-        driver_node = ray.get_runtime_context().get_node_id()
-        self.actor = make_actor.remote(self.name, self._make, self._guard, str(Path.cwd()), sys.argv, driver_node)
-        WORKERS[self.actor._actor_id.hex()] = self
+        self.make_actor()
         return RayFuture(self, "build", (self._copy,), {})
+
+    def make_actor(self) -> None:
+        """Start a process for the worker, on another node if its node has left the cluster."""
+        self.stop()
+        if self.node_is_lost:
+            before, self.place = self.place, self._move(self.place)
+            warnings.warn(
+                f"{self.name} moves to node {self.place.node.address} ({self.place.device}): node "
+                f"{before.node.address} has left the Ray cluster",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        node_id, device = self.place.node.id, self.place.device
+        where = {} if node_id is None else {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
+        make_actor = ray.remote(WorkerProcess).options(**self._options, **where)
+        make, guard = partial(self._make, device), partial(self._guard, device)
+        driver_node = ray.get_runtime_context().get_node_id()
+        self.actor = make_actor.remote(self.name, make, guard, str(Path.cwd()), sys.argv, driver_node)
+        WORKERS[self.actor._actor_id.hex()] = self
+
+    @property
+    def node_is_lost(self) -> bool:
+        return self.place.node.id is not None and not self._node.get("Alive")
 
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
         return RayFuture(self, "call", (method, *args), kwargs, attempts=ATTEMPTS if retry else 1)
@@ -156,7 +177,7 @@ class RayWorker(Worker):
         try:
             ray.get(finished)
         except DEATHS as error:
-            raise WorkerDied(f"{self.name} died while it was copied ({_reason(error)})") from None
+            raise WorkerDied(f"{self.name} died while it was copied ({_reason(error)})", self) from None
         except RayTaskError as error:
             raise RewardlabError(
                 f"{self.name} cannot be copied ({error.cause}). With cluster.backend=ray, everything in a worker that "
@@ -169,12 +190,26 @@ class RayWorker(Worker):
             ray.kill(self.actor)
             self.actor = None
 
-    def explain_unschedulable(self) -> RewardlabError:
-        """Return the error for a worker that cannot run on its node."""
-        why, todo = "has left the Ray cluster", "Start it again, or change cluster.component_placement"
-        if self._node.get("Alive"):
-            why, todo = "offers no CPUs", "Start it without --num-cpus=0, or change cluster.component_placement"
-        return RewardlabError(f"{self.name} cannot run on {self._node_title}, which {why}. {todo}. {CONTINUE}")
+    def leave_node(self) -> None:
+        """Start the process on another node, because Ray cannot start it on its own one."""
+        if not self.node_is_lost:
+            raise RewardlabError(
+                f"{self.name} cannot run on {self._node_title}, which offers no CPUs. Start it without --num-cpus=0, "
+                "or change cluster.component_placement"
+            )
+        self.make_actor()
+
+    def warn_if_waiting(self) -> None:
+        """Say so if the worker cannot start yet because other jobs hold the CPUs of its node."""
+        free: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
+        offered = self._node.get("Resources", {}).get("CPU", 0)
+        if offered and free.get(self._node["NodeID"], {}).get("CPU", 0) < CPUS:
+            warnings.warn(
+                f"{self.name} waits for {CPUS:g} CPUs of {self._node_title}: other jobs hold all {offered:g} of them. "
+                "It starts when one of these jobs ends",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def explain_missing(self, module: str) -> RewardlabError:
         """Return the error for a worker on a node where `module` is not installed."""
@@ -186,11 +221,11 @@ class RayWorker(Worker):
     @property
     def _node(self) -> dict[str, Any]:
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        return next((node for node in nodes if node["NodeID"] == self._node_id), {})
+        return next((node for node in nodes if node["NodeID"] == self.place.node.id), {})
 
     @property
     def _node_title(self) -> str:
-        return f"node {self._node.get('NodeManagerAddress', self._node_id)}"
+        return f"node {self.place.node.address}"
 
 
 class RayFuture(Future[Any]):
@@ -209,10 +244,10 @@ class RayFuture(Future[Any]):
         method, args, kwargs = self._call
         self._actor = self._worker.actor
         if self._actor is None:
-            raise WorkerDied(f"{self._worker.name} was stopped and cannot be called")
+            raise WorkerDied(f"{self._worker.name} was stopped and cannot be called", self._worker)
         named = {name: _reference(argument) for name, argument in kwargs.items()}
         self._ref = getattr(self._actor, method).remote(*map(_reference, args), **named)
-        if self._attempts == 1:
+        if self._attempts == 1 and self._title != CONSTRUCTION:  # which is repeated on another node if its own is lost
             self._release_arguments()
 
     def _release_arguments(self) -> None:
@@ -226,27 +261,38 @@ class RayFuture(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         while True:
             try:
+                if timeout is None and self._title == CONSTRUCTION:
+                    self._warn_if_waiting()
                 value = ray.get(self._ref, timeout=timeout)
             except RayTaskError as error:
                 if not isinstance(error.cause, DEATHS):
                     raise _original(error) from None
                 self._recover_arguments(error.cause)
-            except ActorUnschedulableError:
-                raise self._worker.explain_unschedulable() from None
             except DEATHS as error:
-                self._replace_worker(error)
+                if self._title == CONSTRUCTION and isinstance(error, ActorUnschedulableError):
+                    self._worker.leave_node()
+                else:
+                    self._replace_worker(error)
             else:
                 self._release_arguments()
                 return value
             self._send()
 
+    def _warn_if_waiting(self) -> None:
+        ready, _ = ray.wait([self._ref], timeout=PATIENCE, fetch_local=False)
+        if not ready:
+            self._worker.warn_if_waiting()
+
     def _replace_worker(self, error: Exception) -> None:
         died = f"{self._worker.name} died during {self._title} ({_reason(error)})"
         if missing := re.search(r"No module named '([\w.]+)'", str(error)):
             raise self._worker.explain_missing(missing[1]) from None
+        if self._title == CONSTRUCTION and self._worker.node_is_lost:
+            self._worker.make_actor()
+            return
         self._attempts -= 1
         if self._attempts == 0:
-            raise WorkerDied(died) from None
+            raise WorkerDied(died, self._worker) from None
         warnings.warn(f"{died}; it is restarted and called again", RuntimeWarning, stacklevel=3)
         if self._actor is self._worker.actor:  # otherwise another future of this worker has restarted it
             self._worker.restart()
@@ -255,15 +301,16 @@ class RayFuture(Future[Any]):
         """Compute arguments again that were lost when the worker that computed them died."""
         self._attempts -= 1
         if self._title == CONSTRUCTION:
-            raise RewardlabError(
-                f"{self._worker.name} died with its node, and the copy of its state was in that node's memory. "
-                f"{CONTINUE}"
+            raise StateLost(
+                f"{self._worker.name} died with its node, and the copy of its state was in that node's memory",
+                self._worker,
             )
         if self._attempts == 0:
             sender = WORKERS.get(getattr(error, "actor_id", ""))
             name = "a worker" if sender is None else sender.name
             raise WorkerDied(
-                f"{name} died ({_reason(error)}) before it sent {self._worker.name} an argument of {self._title}"
+                f"{name} died ({_reason(error)}) before it sent {self._worker.name} an argument of {self._title}",
+                sender,
             ) from None
         _, args, kwargs = self._call
         for argument in (*args, *kwargs.values()):
@@ -287,7 +334,12 @@ def _original(error: RayTaskError) -> Exception:
 
 def _reason(error: Exception) -> str:
     """Return the process and the reason from Ray's long message about a dead actor."""
-    process = re.search(r"pid: (\d+)", str(error))
-    because = re.search(r"The actor is dead because (.+?)\.", str(error))
-    found = [f"process {process[1]}" if process else "", because[1] if because else type(error).__name__]
-    return ": ".join(filter(None, found))
+    text = str(error)
+    process = re.search(r"pid: (\d+)", text)
+    because = re.search(r"The actor (?:is dead|died) because (.+?)\.", text)
+    reason = because[1] if because else type(error).__name__
+    if isinstance(error, OutOfMemoryError) or "OUT_OF_MEMORY" in text or "running low on memory" in text:
+        reason = "Ray ended it because its node ran out of memory"
+    elif "Worker exit type: SYSTEM_ERROR" in text:
+        reason = "it was killed or crashed, perhaps because memory ran out"
+    return ": ".join(filter(None, [f"process {process[1]}" if process else "", reason]))

@@ -8,7 +8,7 @@ while the rollout continues.
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -116,6 +116,7 @@ class Rollout:
     episodes: Episodes  # that ended in the rollout
     waiting_time: float  # seconds between the last step and the last estimate
     after_reset: bool  # all environments were reset before the first step
+    replaced: tuple[str, ...] = ()  # labels of the workers that died; the rollout was collected again after each
 
 
 class RolloutFrames:
@@ -159,15 +160,17 @@ class Lanes:
         If a worker dies, it is restarted and the rollout is collected again after a reset; the steps of the failed
         attempt are dropped, so that nothing is counted twice.
         """
+        replaced: list[str] = []
         for attempt in range(ATTEMPTS):
             try:
-                return self._collect(iteration, attempt, steps, reset or attempt > 0, at_random)
+                rollout = self._collect(iteration, attempt, steps, reset or attempt > 0, at_random)
+                return replace(rollout, replaced=tuple(replaced))
             except WorkerDied as error:
                 if attempt == ATTEMPTS - 1:
                     raise
                 message = f"{error}; the worker is restarted and the rollout collected again"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
-                self._restart_dead_workers()
+                replaced += self._restart_dead_workers()
         raise AssertionError("unreachable")
 
     def _collect(self, iteration: int, attempt: int, steps: int, reset: bool, at_random: bool) -> Rollout:
@@ -224,12 +227,16 @@ class Lanes:
         sizes = [sum(sizes[first : first + split]) for first in range(0, len(sizes), split)]
         return RolloutFrames(list(chain(*frames)), sizes, order, scored)
 
-    def _restart_dead_workers(self) -> None:
+    def _restart_dead_workers(self) -> list[str]:
+        """Return the labels of the workers that were dead."""
+        dead = []
         for worker in chain(self.envs, self.policies):
             try:
                 worker.submit("ping").result()
             except WorkerDied:
                 worker.restart()
+                dead.append(worker.label)
+        return dead
 
 
 def _join(actions: Batch, transitions: PackedBatch) -> PackedBatch:

@@ -29,6 +29,7 @@ GAIL = [
     "actor.global_batch_size=16",
     "runner.max_epochs=4",
     "runner.val_check_interval=3",
+    "runner.save_interval=2",
     "reward.model.options.clear_buffer_per_iters=3",
 ]
 
@@ -93,12 +94,24 @@ def test_workers_killed_in_mid_run_are_replaced_and_the_run_goes_on(classifier_r
     assert sum("died" in message for message in classifier_runs.warnings) >= 3
 
 
+def test_iterations_whose_rollout_was_made_again_are_in_metrics_and_report(classifier_runs: ClassifierRuns) -> None:
+    repeated = [row["iteration"] for row in history(classifier_runs.there) if "replaced/env_0" in row]
+    assert repeated
+    report = (classifier_runs.there / "report.html").read_text()
+    assert all(f"Iteration {n}: env worker 0 was replaced; its rollout was made again" in report for n in repeated)
+    assert "was replaced" not in (classifier_runs.here / "report.html").read_text()
+
+
 class GailRuns:
-    """A run in this process and one on Ray, whose reward model is killed before its second and fourth update."""
+    """A run in this process and one on Ray, of which workers are killed.
+
+    The reward model is killed before its second and fourth update, the learner in its third, after which the run goes
+    back to its second iteration.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.here, self.there = directory / "here", directory / "there"
-        self.killed: list[int] = []
+        self.killed: list[int | str] = []
         expert = directory / "expert"
         shown = load_config("zoo/cartpole_expert", [*RANDOM, f"data.collection.save_dir={expert}"])
         recorded(lambda: collect.run(shown))  # warns that CartPole knows no success
@@ -106,6 +119,7 @@ class GailRuns:
         self.last_here = train("zoo/cartpole_dqn_gail", self.here, *settings)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(RayWorker, "change", self._kill_and(RayWorker.change))
+            patch.setattr(RayWorker, "submit", self._kill_learner_and(RayWorker.submit))
             self.warnings = recorded(
                 lambda: train("zoo/cartpole_dqn_gail", self.there, *settings, "cluster.backend=ray")
             )
@@ -120,6 +134,16 @@ class GailRuns:
 
         return murderous
 
+    def _kill_learner_and(self, submit: Callable[..., Any]) -> Callable[..., Any]:
+        def murderous(worker: RayWorker, method: str, *args: Any, **how: Any) -> Any:
+            future = submit(worker, method, *args, **how)
+            if worker.label == "actor_0" and method == "add" and args[1] == 96 and "learner" not in self.killed:
+                self.killed.append("learner")
+                os.kill(ray.get(worker.actor.pid.remote()), signal.SIGKILL)
+            return future
+
+        return murderous
+
 
 @pytest.fixture(scope="module")
 def gail_runs(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> GailRuns:
@@ -131,6 +155,10 @@ def test_ray_and_this_process_train_the_same_policy_with_gail(gail_runs: GailRun
 
 
 def test_models_whose_process_is_killed_go_on_as_if_it_had_lived(gail_runs: GailRuns) -> None:
-    assert gail_runs.killed == [2, 4]
+    assert gail_runs.killed == [2, "learner", 4]
     assert any("RewardTrainer[0] died" in message for message in gail_runs.warnings)
-    assert without_times(history(gail_runs.there)) == without_times(history(gail_runs.here))
+    rows = history(gail_runs.there)
+    assert rows[2].pop("went_back/actor_0") == 0  # it died in the iteration after the checkpoint
+    assert without_times(rows) == without_times(history(gail_runs.here))
+    report = (gail_runs.there / "report.html").read_text()
+    assert "Iteration 3: the learner was replaced and the run went back to the checkpoint of iteration 2" in report

@@ -139,6 +139,19 @@ def test_without_truth_the_audit_shows_drift_and_says_so(tmp_path: Path) -> None
     assert "verdicts can only be counted" in text_of(path)
 
 
+def test_workers_that_were_replaced_are_listed_with_their_iterations(tmp_path: Path) -> None:
+    rows = [{"iteration": n, "env_steps": 10.0 * n} for n in (1, 12, 13)]
+    rows[1] |= {"replaced/env_1": 1.0, "replaced/rollout_0": 2.0}
+    rows[2] |= {"went_back/actor_0": 3.0}
+    html = write_policy_report(tmp_path / "report.html", title="t", history=rows, facts={}).read_text()
+    assert re.findall(r"<li>(Iteration .+?)</li>", html) == [
+        "Iteration 12: env worker 1 was replaced; its rollout was made again",
+        "Iteration 12: rollout worker 0 was replaced 2 times; its rollout was made again",
+        "Iteration 13: the learner was replaced and the run went back to the checkpoint of iteration 12; "
+        "iterations 13 to 15 were made again",
+    ]
+
+
 def test_the_same_curves_are_drawn_once(tmp_path: Path) -> None:
     same = [{"iteration": 1, "env_steps": 1, "rollout/rewards": 1.0, "rollout/model_rewards": 1.0}]
     other = [{"iteration": 1, "env_steps": 1, "rollout/model_rewards": 1.0}]

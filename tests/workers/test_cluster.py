@@ -17,9 +17,16 @@ from rewardlab.config.schema import ClusterConfig
 from rewardlab.errors import ConfigError
 from rewardlab.workers import Cluster
 from rewardlab.workers import cluster as cluster_module
-from rewardlab.workers.placement import Node, NodeDevice, assign_devices, require_own_devices
+from rewardlab.workers.placement import (
+    Node,
+    NodeDevice,
+    NodeLost,
+    assign_devices,
+    replacement_place,
+    require_own_devices,
+)
 
-CPU, TWO_GPUS, ONE_GPU = Node("a", "cpu"), Node("b", "cuda", 2), Node("c", "cuda", 1)
+CPU, TWO_GPUS, ONE_GPU = Node("a", "cpu"), Node("b", "cuda", 2, address="b"), Node("c", "cuda", 1)
 
 
 def config(place: str | None = None, backend: str = "ray", **more: Any) -> ClusterConfig:
@@ -55,6 +62,36 @@ def test_the_device_of_the_cluster_counts_where_no_place_is_given() -> None:
         ConfigError, match=r"cluster.device: found cuda, but the Ray cluster has no cuda device for the"
     ):
         assign_devices(config(device="cuda"), "reward", 1, [CPU])
+
+
+def test_a_worker_of_a_lost_node_goes_to_the_same_kind_of_device_on_another() -> None:
+    before = [CPU, TWO_GPUS, ONE_GPU]
+
+    def moved(cluster: ClusterConfig, lost: Node, device: str, now: list[Node], index: int = 0) -> NodeDevice:
+        place = NodeDevice(lost, device)
+        return replacement_place(cluster, "reward", index, place, known=before, now=now, workers=["RewardGroup[0]"])
+
+    assert moved(config(), TWO_GPUS, "cuda:1", [CPU, ONE_GPU], index=1) == NodeDevice(ONE_GPU, "cuda:0")
+    assert moved(config(), CPU, "cpu", [TWO_GPUS, ONE_GPU], index=1) == NodeDevice(ONE_GPU, "cpu")
+    arm = config("arm-0", node_groups=[{"label": "arm", "node_ranks": [1, 2]}])
+    assert moved(arm, ONE_GPU, "cuda:0", [CPU, TWO_GPUS]) == NodeDevice(TWO_GPUS, "cuda:0")
+    lost = (
+        r"node b, on which RewardGroup\[0\] ran, has left .* no other node can run reward worker 0 \(cuda:1\)\. Start "
+    )
+    without_cpus = Node("d", "cpu", offers_cpus=False)
+    for cluster, node, device, message in (
+        (config("1-1"), TWO_GPUS, "cuda:1", rf"{lost}.* choose another node with .*placement.reward, which is 1-1"),
+        (config(), TWO_GPUS, "cuda:1", rf"{lost}.* set cluster.device=cpu: no other node has a device cuda"),
+        (config(device="cuda:1"), TWO_GPUS, "cuda:1", rf"{lost}.* no other node has a device cuda:1"),
+        (config(), CPU, "cpu", "Start the node again, or another one: no other node offers CPUs"),
+    ):
+        with pytest.raises(NodeLost, match=message):
+            moved(cluster, node, device, [without_cpus])
+
+
+def test_workers_are_not_spread_over_nodes_without_cpus() -> None:
+    head = Node("d", "cpu", offers_cpus=False)
+    assert assign_devices(config(), "env", 2, [head, CPU]) == [NodeDevice(CPU, "cpu")] * 2
 
 
 def test_a_node_can_have_a_name() -> None:

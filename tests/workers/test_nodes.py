@@ -2,7 +2,6 @@
 
 import sys
 import types
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,19 +12,21 @@ import ray
 import torch
 from policy_runs import SAC, history, learned, same, train, weights, without_times
 from ray.cluster_utils import Cluster as RayNodes
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from toy_workers import Toy
 
 from rewardlab.config import config_from_mapping, load_config, text_override
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.data import read_episodes
 from rewardlab.errors import ConfigError, RewardlabError
-from rewardlab.pipelines import collect, train_reward
+from rewardlab.pipelines import collect, train_policy, train_reward
+from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers import Cluster, Group, WorkerDied, cluster, ray_actor
-from rewardlab.workers.placement import Node, ray_nodes
+from rewardlab.workers.group import StateLost
+from rewardlab.workers.placement import Node, NodeDevice, NodeLost, ray_nodes
 from rewardlab.workers.ray_actor import RayWorker, WorkerProcess
-from rewardlab.workers.rollout import Lanes, Rollout
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -229,49 +230,118 @@ def test_results_are_lost_with_their_node_and_a_placed_worker_is_not_moved(nodes
             other.submit("add", numbers, numbers).result()
         with pytest.raises(WorkerDied, match=r"Toys\[0\] died during numbers"):
             numbers.result()
+        lost = r"node [\d.]+, on which Toys\[0\] ran, has left the Ray cluster, and no other node can run env worker 0"
         with pytest.raises(
-            RewardlabError, match=r"Toys\[0\] cannot run on node [\d.]+, which has left the Ray cluster"
+            NodeLost, match=rf"{lost} \(cpu\).*choose another node with cluster.component_placement.env"
         ):
             worker.restart()
 
 
-def test_the_copy_of_a_worker_is_lost_with_its_node(nodes: Nodes, lost_node: Any) -> None:
-    worker = RayWorker("Toys[0]", Toy, node_id=lost_node.node_id, environment={}, movable=True)
+def test_the_copy_of_a_worker_is_lost_with_its_node(
+    nodes: Nodes, lost_node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, head = (NodeDevice(Node(node_id, "cpu"), "cpu") for node_id in (lost_node.node_id, nodes.ids[0]))
+    worker = RayWorker(
+        "Toys[0]",
+        lambda device: Toy(),
+        place,
+        move=lambda lost: head,
+        environment={},
+        guard=lambda device: nullcontext(),
+    )
     worker.start().result()
     worker.change("fill", 2000)
     nodes.remove(lost_node)
+    # Ray may know of the death of a worker before it knows that the node is lost.
+    known = iter([False])
+    node_is_lost = RayWorker.node_is_lost
+    monkeypatch.setattr(RayWorker, "node_is_lost", property(lambda worker: next(known, node_is_lost.fget(worker))))
     with (
-        pytest.warns(RuntimeWarning, match="died during size"),
-        pytest.raises(RewardlabError, match=r"Toys\[0\] died with its node, .* continues with runner.resume_dir"),
+        pytest.warns(RuntimeWarning, match=r"Toys\[0\] moves to node"),
+        pytest.raises(StateLost, match=r"Toys\[0\] died with its node, and the copy of its state"),
     ):
         worker.submit("size", retry=True).result()
     worker.stop()
 
 
-@pytest.mark.parametrize("placed", [True, False], ids=["placed", "without a place"])
-def test_a_run_whose_environments_are_lost_ends_with_the_node_or_continues_on_another(
-    nodes: Nodes, lost_node: Any, placed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_says_that_other_jobs_hold_the_cpus_that_it_waits_for(
+    nodes: Nodes, lost_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collect_rollout = Lanes.collect
+    class Job:
+        def is_there(self) -> bool:
+            return True
 
-    def losing(lanes: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
-        if iteration == 1 and lost_node in nodes.ray.worker_nodes:
-            nodes.remove(lost_node)
-        return collect_rollout(lanes, iteration, steps, **how)
+    def warn_and_free(worker: RayWorker) -> None:
+        warn_if_waiting(worker)
+        ray.kill(job)
 
-    monkeypatch.setattr(Lanes, "collect", losing)
-    found = [Node(node_id, "cpu") for node_id in (nodes.ids[0], lost_node.node_id)]
-    monkeypatch.setattr(cluster, "ray_nodes", lambda config: found)
-    settings = ["cluster.backend=ray", "runner.max_epochs=2", f"cluster.workers.env={1 if placed else 2}"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if placed:
-            place = "cluster.component_placement.env=1-0"
-            with pytest.raises(
-                RewardlabError, match=r"EnvGroup\[0\] cannot run on node [\d.]+, which has left the Ray"
-            ):
-                train(tmp_path / "run", *settings, place)
-        else:
-            train(tmp_path / "run", *settings)
-    rows = history(tmp_path / "run")
-    assert [row["env_steps"] for row in rows] == ([80] if placed else [80, 160])
+    warn_if_waiting = RayWorker.warn_if_waiting
+    monkeypatch.setattr(RayWorker, "warn_if_waiting", warn_and_free)
+    monkeypatch.setattr(ray_actor, "PATIENCE", 1.0)
+    here = NodeAffinitySchedulingStrategy(lost_node.node_id, soft=False)
+    job = ray.remote(Job).options(num_cpus=1, scheduling_strategy=here).remote()
+    assert ray.get(job.is_there.remote())
+    with (
+        toys(nodes.place(lost_node)) as cluster,
+        pytest.warns(RuntimeWarning, match=r"Toys\[0\] waits for 0.01 CPUs of node [\d.]+: other jobs hold all 1 of"),
+    ):
+        cluster.launch("env", lambda placement: Toy(), name="Toys")
+
+
+class Losing:
+    """Removes a node after the first iteration of a run that sees only this node and the head, in this order."""
+
+    def __init__(self, nodes: Nodes, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.node, self.head = node, nodes.ids[0]
+        iterate = PolicyTraining.iterate
+
+        def losing(training: PolicyTraining) -> dict[str, float]:
+            if training.completed == 1 and node in nodes.ray.worker_nodes:
+                nodes.remove(node)
+            return iterate(training)
+
+        monkeypatch.setattr(PolicyTraining, "iterate", losing)
+        monkeypatch.setattr(cluster, "ray_nodes", lambda config: self.visible)
+
+    @property
+    def visible(self) -> list[Node]:
+        alive = {str(node.id): node for node in ray_nodes(ClusterConfig(backend="ray"))}
+        return [alive[node_id] for node_id in (self.node.node_id, self.head) if node_id in alive]
+
+
+ON_RAY = ["cluster.backend=ray", "runner.max_epochs=2", "runner.save_interval=5"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_all_workers_of_a_lost_node_go_to_another_and_the_run_learns_the_same_weights(
+    nodes: Nodes, lost_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = train(tmp_path / "here", *ON_RAY, "cluster.backend=local")
+    Losing(nodes, lost_node, monkeypatch)
+    there = train(tmp_path / "there", *ON_RAY)
+
+    assert same(weights(here), weights(there))
+    rows = history(tmp_path / "there")
+    assert rows[0].pop("went_back/actor_0") == 1  # before the first checkpoint: to the beginning
+    assert without_times(rows) == without_times(history(tmp_path / "here"))
+    words = "iteration 1: the learner was replaced and the run went back to its beginning; iteration 1 was made again"
+    assert words in capsys.readouterr().out
+    assert words.capitalize() in (tmp_path / "there" / "report.html").read_text()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_saves_and_says_how_it_continues_if_no_other_node_may_do_the_work(
+    nodes: Nodes, lost_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Losing(nodes, lost_node, monkeypatch)
+    out = tmp_path / "run"
+    places = [f"cluster.component_placement.{name}=1-0" for name in ("actor", "rollout")]
+    checkpoint = out / "checkpoints" / "global_step_1"
+    command = f"rewardlab run {out}/config.yaml runner.resume_dir={checkpoint}"
+    with pytest.raises(RewardlabError, match=r"on which EnvGroup\[0\] ran, has left the Ray cluster") as stopped:
+        train(out, *ON_RAY, *places, "cluster.component_placement.env=0-0")
+
+    assert str(stopped.value).endswith(f"The run continues with: {command}")
+    local = ["cluster.backend=local", *(place.replace("1-0", "0-0") for place in places)]  # faster than another node
+    train_policy.run(load_config(str(out / "config.yaml"), [f"runner.resume_dir={checkpoint}", *local]))
+    assert [row["env_steps"] for row in history(out)] == [80, 160]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rewardlab.cli import main
-from rewardlab.config import load_config, text_override
+from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.data import Episode, EpisodeWriter
+from rewardlab.pipelines import train_reward
 from rewardlab.rewards import load_reward_model
 from rewardlab.run_state import load_state
 from rewardlab.workers import Cluster, WorkerDied
@@ -90,3 +91,20 @@ def test_several_workers_in_one_process_are_refused(
 ) -> None:
     assert train(episodes, tmp_path, "cluster.workers.actor=2") == 2
     assert "cluster.workers.actor: found 2, but cluster.backend local trains in one process" in capsys.readouterr().err
+
+
+def test_a_training_whose_process_dies_says_how_it_continues(
+    tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dying(cluster: Cluster, cfg: ExperimentConfig) -> Path:
+        raise WorkerDied("RewardTraining[1] died during train")
+
+    monkeypatch.setattr(train_reward, "train_on_group", dying)
+    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 2
+    assert (
+        capsys.readouterr().err == "error: RewardTraining[1] died during train\n"
+    )  # there is nothing to continue from
+    (last := tmp_path / "run" / "checkpoints" / "last").mkdir(parents=True)
+    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 2
+    advice = f"The training continues with the same command and runner.resume_dir={last}"
+    assert capsys.readouterr().err == f"error: RewardTraining[1] died during train. {advice}\n"

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rewardlab.rewards import ResNetRewardModel
 from rewardlab.rl.make import make_policy_network
 from rewardlab.workers.cluster import Cluster, WorkerPlacement
 from rewardlab.workers.env import EnvWorker, FrameRequest
+from rewardlab.workers.group import WorkerDied
 from rewardlab.workers.reward import launch_reward_workers
 from rewardlab.workers.rollout import Lanes, Rollout, RolloutWorker
 
@@ -106,6 +108,25 @@ def test_scores_are_of_the_frames_that_followed(checkpoint: Path, workers: int, 
     assert torch.equal(estimate[scored], load_reward_model(checkpoint).probabilities(frames))
     assert estimate[~scored].isnan().all()
     assert (batch["model_version", "resnet_reward"] == 0).all()
+
+
+def test_a_rollout_that_was_made_again_names_the_workers_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead: list[Any] = []  # the first worker of each kind in lane 1
+
+    def alive(worker: EnvWorker | RolloutWorker, call: Any, *args: Any) -> Any:
+        if worker.seed == 1 and not any(type(worker) is type(other) for other in dead):
+            dead.append(worker)
+        if worker in dead:
+            raise WorkerDied("it is dead")
+        return call(worker, *args)
+
+    for kind, method in ((EnvWorker, "step"), (EnvWorker, "ping"), (RolloutWorker, "ping")):
+        monkeypatch.setattr(kind, method, partialmethod(alive, getattr(kind, method)))
+    with pytest.warns(RuntimeWarning, match="it is dead; the worker is restarted and the rollout collected again"):
+        rollout, _ = roll(config(), 3, workers=2)
+    assert rollout.replaced == ("env_1", "rollout_1")
+    assert rollout.after_reset
+    assert roll(config(), 3)[0].replaced == ()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
