@@ -1,45 +1,77 @@
 """Pickles as plain data: containers, numbers, strings, NumPy arrays, torch tensors; anything else is refused by name.
 
-The real constructors of NumPy and torch are never handed to the pickle: a crafted dtype can turn bytes into object
-pointers, and torch's own `_load_from_bytes` unpickles again without limits. Each allowed name stands for a function
-here that checks its arguments.
+A pickle is a program for a small machine. Here that machine has only the instructions listed in `_PlainUnpickler`.
+Names in a pickle stand for functions of this module that check their arguments; the pickle never gets hold of a
+function, class or object of NumPy, torch or Python itself. Instructions that call (REDUCE) or set a state (BUILD) work
+on those functions, arrays and array types alone, and what comes out is checked to be plain data.
 """
 
 import io
-import math
 import pickle
+import pickletools
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO, ClassVar, NoReturn
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 
 from rewardlab.data.episodes import Array
-from rewardlab.errors import DataError
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.limits import check_bytes, check_expanded, check_file_size, excerpt
+
+_MAX_KEY_BITS = 60  # larger integers can be chosen so that all have the same hash
+_MAX_AXES = 64
 
 
 def load(file: BinaryIO, name: str) -> Any:
     """Unpickle plain data from `file`; `name` is what errors call it."""
     try:
         # From memory: a damaged length would make a file object set aside that many gigabytes before it reads.
-        return _PlainUnpickler(io.BytesIO(file.read())).load()
+        data = _read(file, name)
+        content = _PlainUnpickler(io.BytesIO(data), Budget(len(data), name)).load()
+        check_expanded(content, name, _plain_bytes)
+        return content
     except _RefusedError as error:
         raise DataError(
-            f"{name} was refused: loading it would use {error}. Only containers, numbers, strings, NumPy arrays and "
-            "torch tensors are read; nothing in the file was run"
+            f"{name} was refused: loading it would use {excerpt(error)}. Only containers, numbers, strings, NumPy "
+            "arrays and torch tensors are read; nothing in the file was run"
         ) from None
+    except (ConfigError, DataError):
+        raise
     # A damaged pickle can raise anything at all from the middle of its opcodes.
     except Exception as error:
-        raise DataError(f"{name} is damaged or not a pickle ({type(error).__name__}: {error})") from error
+        raise DataError(f"{name} is damaged or not a pickle ({type(error).__name__}: {excerpt(error)})") from error
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    start = file.tell()
+    check_file_size(file.seek(0, io.SEEK_END) - start, name)
+    file.seek(start)
+    return file.read()
 
 
 class _RefusedError(Exception):
     pass
 
 
+@dataclass
+class Budget:
+    """Counts the memory of what a pickle has built; a pickle may ask for copies of one array without end."""
+
+    file_bytes: int
+    name: str
+    spent: int = 0
+
+    def spend(self, count: int) -> None:
+        self.spent += count
+        check_bytes(self.spent, self.file_bytes, self.name)
+
+
 # The unpickler written in Python: in the one in C, a single flipped bit in an index of its memo takes all memory.
 # Its methods are not in the type stubs.
 _PythonUnpickler: Any = pickle._Unpickler
+_Instruction: TypeAlias = Callable[[Any], None]
 
 
 def _check_keys(keys: Iterable[object]) -> None:
@@ -47,20 +79,70 @@ def _check_keys(keys: Iterable[object]) -> None:
     for key in keys:
         if not isinstance(key, (str, int, float, bytes, bool, type(None))):
             raise _RefusedError(f"a {type(key).__name__} as a key")
+        if isinstance(key, int) and key.bit_length() > _MAX_KEY_BITS:
+            raise _RefusedError(f"an integer of {key.bit_length()} bits as a key")
 
 
-def _check_keys_and_load(opcode: bytes, keys: slice) -> Callable[[Any], None]:
-    """Return the unpickler's method for an opcode, preceded by a check of these items of its stack."""
-    load = _PythonUnpickler.dispatch[opcode[0]]
+def _on(kind: type, opcode: bytes, *, target: slice, keys: slice = slice(0)) -> _Instruction:
+    """Return an instruction of Python's unpickler that changes a container, for containers of this type only.
+
+    `target` and `keys` are where these are found: the items behind the last mark are in `stack`, what was before it in
+    `metastack`.
+    """
+    run = _PythonUnpickler.dispatch[opcode[0]]
 
     def checked(unpickler: Any) -> None:
+        found = (unpickler.metastack[-1] if target == _BELOW_MARK else unpickler.stack)[target]
+        if type(found[0]) is not kind:
+            raise _RefusedError(f"a change of a {type(found[0]).__name__} as if it were a {kind.__name__}")
         _check_keys(unpickler.stack[keys])
-        load(unpickler)
+        run(unpickler)
 
     return checked
 
 
+def _with_keys(opcode: bytes, keys: slice) -> _Instruction:
+    """Return an instruction of Python's unpickler that makes a container of these items of the stack."""
+    run = _PythonUnpickler.dispatch[opcode[0]]
+
+    def checked(unpickler: Any) -> None:
+        _check_keys(unpickler.stack[keys])
+        run(unpickler)
+
+    return checked
+
+
+def _refuse(opcode: int) -> _Instruction:
+    """Return an instruction that ends the reading."""
+    name = next(known.name for known in pickletools.opcodes if ord(known.code) == opcode)
+
+    def refuse(unpickler: Any) -> NoReturn:
+        raise _RefusedError(f"the pickle instruction {name}")
+
+    return refuse
+
+
+_BELOW_MARK = slice(-1, None)
+_ALL, _EVERY_OTHER = slice(None), slice(None, None, 2)
+# Instructions that only move values, and make numbers, texts and empty or immutable containers of them.
+_HARMLESS = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP),
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2),
+    *(pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT),
+    *(pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING, pickle.BINBYTES, pickle.SHORT_BINBYTES),
+    *(pickle.BINBYTES8, pickle.UNICODE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE, pickle.BINUNICODE8),
+    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.EMPTY_LIST, pickle.LIST, pickle.EMPTY_DICT, pickle.EMPTY_SET),
+    *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET, pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE),
+    *(pickle.GLOBAL, pickle.STACK_GLOBAL),
+)
+
+
 class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
+    def __init__(self, file: io.BytesIO, budget: Budget) -> None:
+        super().__init__(file)
+        self.budget = budget
+
     def find_class(self, module: str, name: str) -> Any:
         # Names of NumPy 1.x, and of Python 2, which protocols up to 2 use to this day.
         module = module.replace("numpy.core.", "numpy._core.").replace("__builtin__", "builtins")
@@ -76,132 +158,237 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
             raise EOFError("a bytearray that is cut short")
         self.append(bytearray(data))
 
-    # The table by which the base class finds its methods names its own.
-    dispatch: ClassVar[dict[int, Any]] = {
-        **_PythonUnpickler.dispatch,
+    def load_reduce(self) -> None:
+        arguments = self.stack.pop()
+        function = self.stack[-1]
+        if type(function) is not _Function or type(arguments) is not tuple:
+            raise _RefusedError(f"a call of a {type(function).__name__}")
+        self.stack[-1] = function.call(self.budget, *arguments)
+
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        target = self.stack[-1]
+        if type(state) is not tuple or type(target) not in (_ArrayType, np.ndarray):
+            raise _RefusedError(f"a changed {type(target).__name__}")
+        if isinstance(target, _ArrayType):
+            target.set_state(state)
+        else:
+            _set_array(self.budget, target, state)
+
+    # All instructions there are. Those that call anything, make objects or refer to something outside are not among
+    # them: OBJ, INST, NEWOBJ, NEWOBJ_EX, EXT1, EXT2, EXT4, PERSID, BINPERSID, NEXT_BUFFER, READONLY_BUFFER.
+    dispatch: ClassVar[dict[int, _Instruction]] = {
+        **{opcode: _refuse(opcode) for opcode in _PythonUnpickler.dispatch},
+        **{opcode[0]: _PythonUnpickler.dispatch[opcode[0]] for opcode in _HARMLESS},
         pickle.BYTEARRAY8[0]: load_bytearray8,
-        pickle.SETITEM[0]: _check_keys_and_load(pickle.SETITEM, slice(-2, None, 2)),
-        pickle.SETITEMS[0]: _check_keys_and_load(pickle.SETITEMS, slice(None, None, 2)),
-        pickle.DICT[0]: _check_keys_and_load(pickle.DICT, slice(None, None, 2)),
-        pickle.ADDITEMS[0]: _check_keys_and_load(pickle.ADDITEMS, slice(None)),
-        pickle.FROZENSET[0]: _check_keys_and_load(pickle.FROZENSET, slice(None)),
+        pickle.REDUCE[0]: load_reduce,
+        pickle.BUILD[0]: load_build,
+        pickle.APPEND[0]: _on(list, pickle.APPEND, target=slice(-2, -1)),
+        pickle.APPENDS[0]: _on(list, pickle.APPENDS, target=_BELOW_MARK),
+        pickle.SETITEM[0]: _on(dict, pickle.SETITEM, target=slice(-3, -2), keys=slice(-2, None, 2)),
+        pickle.SETITEMS[0]: _on(dict, pickle.SETITEMS, target=_BELOW_MARK, keys=_EVERY_OTHER),
+        pickle.ADDITEMS[0]: _on(set, pickle.ADDITEMS, target=_BELOW_MARK, keys=_ALL),
+        pickle.DICT[0]: _with_keys(pickle.DICT, _EVERY_OTHER),
+        pickle.FROZENSET[0]: _with_keys(pickle.FROZENSET, _ALL),
     }
 
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise _RefusedError("a reference to something outside the file")
 
-
+@dataclass(frozen=True)
 class _Function:
-    """A callable that the pickle can call but not alter (BUILD sets attributes wherever `__setstate__` lets it)."""
+    """A function of this module under the name of another; it is given the budget first."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any) -> Any:
-        return self._call(*args)
-
-    def __setstate__(self, state: object) -> None:
-        raise _RefusedError("a changed function")
+    call: Callable[..., Any]
 
 
-class _Dtype:
+class _ArrayType:
     """A dtype of plain numbers, text or objects; pickles first name it, then set its byte order."""
 
     def __init__(self, spec: object) -> None:
         self.dtype = np.dtype(spec) if isinstance(spec, str) else np.dtype(np.void)
         if self.dtype.kind not in "biufSUO" or self.dtype.hasobject != (self.dtype.kind == "O"):
-            raise _RefusedError(f"the array type {spec!r}")
+            raise _RefusedError(f"the array type {self.dtype.str}")
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def set_state(self, state: tuple[Any, ...]) -> None:
         order, subarray, names, fields = state[1:5]
-        if (subarray, names, fields) != (None, None, None) or order not in ("<", ">", "=", "|"):
+        if not (subarray is names is fields is None) or order not in ("<", ">", "=", "|"):
             raise _RefusedError("a structured array type")
         if order in ("<", ">"):
             self.dtype = self.dtype.newbyteorder(order)
 
 
-class _PlainArray(np.ndarray[Any, Any]):
-    """An array that accepts a pickled state only after checking it; NumPy trusts the lengths that it is given."""
-
-    def __setstate__(self, state: Any, /) -> None:
-        _, shape, dtype, fortran, data = state
-        shape = _checked_shape(shape)
-        if not isinstance(dtype, _Dtype):
-            raise TypeError("an array without a type")
-        if dtype.dtype.kind == "O":
-            complete = isinstance(data, list) and len(data) == math.prod(shape)
-        else:
-            complete = isinstance(data, bytes) and len(data) == math.prod(shape) * dtype.dtype.itemsize
-        if not complete:
-            raise ValueError("array data of another length than its shape says")
-        super().__setstate__((1, shape, dtype.dtype, bool(fortran), data))  # type: ignore[arg-type]
+def _set_array(budget: Budget, array: Array, state: tuple[Any, ...]) -> None:
+    """Give an array a pickled state, after checking it; NumPy trusts the lengths that it is given."""
+    _, shape, kind, fortran, data = state
+    dtype = _dtype_of(kind)
+    count = _count(budget, shape)
+    if dtype.kind == "O":
+        complete = isinstance(data, list) and len(data) == count
+    else:
+        complete = isinstance(data, bytes) and len(data) == count * dtype.itemsize
+    if not complete:
+        raise ValueError("array data of another length than its shape says")
+    budget.spend(count * dtype.itemsize)
+    array.__setstate__((1, shape, dtype, bool(fortran), data))  # type: ignore[arg-type]
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ValueError(f"array shape {shape!r}")
-    return shape
+def _dtype_of(kind: Any) -> np.dtype[Any]:
+    if not isinstance(kind, _ArrayType):
+        raise TypeError("an array without a type")
+    return kind.dtype
 
 
-def _reconstruct(*_: object) -> _PlainArray:
-    return _PlainArray((0,), dtype=np.uint8)
+def _count(budget: Budget, shape: Any) -> int:
+    """Return the number of elements of a shape. The product is checked on the way: of long numbers it has no end."""
+    if not isinstance(shape, tuple) or len(shape) > _MAX_AXES:
+        raise ValueError(f"a shape that is no tuple of up to {_MAX_AXES} numbers")
+    count = 1
+    for length in shape:
+        if not isinstance(length, int) or length < 0:
+            raise ValueError("a shape with something else than natural numbers")
+        # An axis of length 0 makes the array empty, but a loop over its other axes would still be a long one.
+        count *= max(length, 1)
+        check_bytes(count, budget.file_bytes, budget.name)
+    return 0 if 0 in shape else count
 
 
-def _from_buffer(data: Any, dtype: _Dtype, shape: Any, order: str) -> _PlainArray:
+def _reconstruct(budget: Budget, *_: object) -> Array:
+    return np.empty(0, dtype=np.uint8)
+
+
+def _from_buffer(budget: Budget, data: Any, kind: Any, shape: Any, order: Any) -> Array:
     if not isinstance(data, (bytes, bytearray)):  # bytes(n) would take n bytes of memory
         raise TypeError("array data that is no bytes")
-    flat = np.frombuffer(bytes(data), dtype=dtype.dtype)  # NumPy itself refuses objects here
-    return flat.reshape(_checked_shape(shape), order="F" if order == "F" else "C").copy(order="K").view(_PlainArray)
+    _count(budget, shape)
+    budget.spend(len(data))
+    flat = np.frombuffer(data, dtype=_dtype_of(kind))  # NumPy itself refuses objects here
+    return flat.reshape(shape, order="F" if order == "F" else "C").copy(order="K")
 
 
-def _scalar(dtype: _Dtype, data: bytes) -> Any:
-    return np.frombuffer(data, dtype=dtype.dtype)[0].item()
+def _scalar(budget: Budget, kind: Any, data: Any) -> Any:
+    budget.spend(len(data))
+    return np.frombuffer(data, dtype=_dtype_of(kind))[0].item()
 
 
-def _bytearray(data: object = b"") -> bytearray:
+def _bytearray(budget: Budget, data: object = b"") -> bytearray:
     if not isinstance(data, bytes):  # bytearray(n) would take n bytes of memory
         raise TypeError("a bytearray without bytes")
+    budget.spend(len(data))
     return bytearray(data)
 
 
-def _set(items: Any) -> set[Any]:
+def _set(budget: Budget, items: Any = ()) -> set[Any]:
+    if type(items) not in (list, tuple, set, frozenset):
+        raise TypeError("a set of something else than a list")
     _check_keys(items)
+    budget.spend(64 * len(items))
     return set(items)
 
 
-def _encode(text: str, encoding: str) -> bytes:
+def _encode(budget: Budget, text: str, encoding: str) -> bytes:
+    budget.spend(len(text))
     return text.encode({"latin1": "latin1", "utf-8": "utf-8"}[encoding])
 
 
-def _torch_storage(data: bytes) -> Any:
-    import torch
+_BFLOAT16 = "bfloat16"  # which NumPy does not have
+_STORAGES = {
+    **{"DoubleStorage": "<f8", "FloatStorage": "<f4", "HalfStorage": "<f2", "BFloat16Storage": _BFLOAT16},
+    **{"LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "<i1", "ByteStorage": "<u1"},
+    "BoolStorage": "?",
+}
+_TORCH_MAGIC, _TORCH_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+@dataclass(frozen=True)
+class _StorageType:
+    """The type of a torch storage, such as `torch.FloatStorage`."""
+
+    dtype: str
 
 
-def _torch_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: object) -> Array:
-    import torch
+@dataclass(frozen=True, eq=False)
+class _Storage:
+    """The numbers of a torch storage, flat; bfloat16 is float32 already."""
 
-    flat = torch.empty(0, dtype=storage.dtype).set_(storage)
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    fits = 0 <= offset <= last < flat.numel() and min(stride, default=0) >= 0
-    count = math.prod(int(n) for n in size)
-    if count > flat.numel() or (count and not fits):  # stride 0 would repeat it without end
+    values: Array
+
+
+class _StorageUnpickler(_PlainUnpickler):
+    """Reads the pickles in front of the numbers of a storage, in which a reference stands for the storage itself."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != "torch" or name not in _STORAGES:
+            raise _RefusedError(f"'{module}.{name}' in a torch storage")
+        return _StorageType(_STORAGES[name])
+
+    def load_binpersid(self) -> None:
+        reference = self.stack[-1]
+        if type(reference) is not tuple or len(reference) != 6 or type(reference[1]) is not _StorageType:
+            raise _RefusedError("a reference to something outside the file")
+        self.stack[-1] = reference[1]
+
+    dispatch: ClassVar[dict[int, _Instruction]] = {
+        **_PlainUnpickler.dispatch,
+        pickle.BINPERSID[0]: load_binpersid,
+    }
+
+
+def _torch_storage(budget: Budget, data: Any) -> _Storage:
+    """Return what `torch.save` of a single storage wrote, in its older format: five pickles, the length, the numbers.
+
+    Not with `torch.load`, which returns classes and functions of torch when it is asked to.
+    """
+    if not isinstance(data, bytes):
+        raise TypeError("a torch storage that is no bytes")
+    budget.spend(len(data))
+    file = io.BytesIO(data)
+    magic, protocol, _, kind, _ = (_StorageUnpickler(file, budget).load() for _ in range(5))
+    if (magic, protocol) != (_TORCH_MAGIC, _TORCH_PROTOCOL) or type(kind) is not _StorageType:
+        raise ValueError("a torch storage in an unknown format")
+    (length,) = struct.unpack("<q", file.read(8))
+    dtype = np.dtype("<u2" if kind.dtype == _BFLOAT16 else kind.dtype)
+    if not 0 <= length * dtype.itemsize <= len(data) - file.tell():
+        raise ValueError("a torch storage that is cut short")
+    values = np.frombuffer(data, dtype, length, file.tell()) if length else np.empty(0, dtype)
+    if kind.dtype == _BFLOAT16:  # the upper half of a float32
+        budget.spend(8 * length)
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return _Storage(values)
+
+
+def _torch_tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> Array:
+    if type(storage) is not _Storage:
+        raise TypeError("a tensor without a storage")
+    values, count = storage.values, _count(budget, size)
+    if not isinstance(stride, tuple) or not all(isinstance(n, int) and n >= 0 for n in (offset, *stride)):
+        raise ValueError("a tensor with something else than natural numbers for strides")
+    budget.spend(count * values.itemsize)  # a stride of 0 repeats the storage
+    if not count:
+        return np.empty(size, values.dtype)
+    if offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) >= len(values):
         raise ValueError("a tensor outside its storage")
-    tensor = flat.as_strided(size, stride, offset)
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    return tensor.numpy().copy().view(_PlainArray)
+    strides = [step * values.itemsize for step in stride]
+    return np.lib.stride_tricks.as_strided(values[offset:], size, strides).copy()
+
+
+def _plain_bytes(value: Any) -> int:
+    """Return the size of a value that is no container; what is not plain data is refused."""
+    if isinstance(value, (str, bytes, bytearray)):
+        return len(value)
+    if type(value) is np.ndarray:
+        return value.nbytes
+    if value is None or isinstance(value, (bool, int, float)):
+        return 0
+    raise _RefusedError("a function or a type as a value")
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("builtins", "set"): _Function(lambda items=(): _set(items)),
-    ("builtins", "frozenset"): _Function(lambda items=(): frozenset(_set(items))),
+    ("builtins", "set"): _Function(_set),
+    ("builtins", "frozenset"): _Function(lambda budget, items=(): frozenset(_set(budget, items))),
     ("builtins", "bytearray"): _Function(_bytearray),
-    ("collections", "OrderedDict"): _Function(lambda: {}),
+    ("collections", "OrderedDict"): _Function(lambda budget: {}),
     ("_codecs", "encode"): _Function(_encode),
     ("numpy", "ndarray"): "numpy.ndarray",
-    ("numpy", "dtype"): _Function(lambda spec, *_: _Dtype(spec)),
+    ("numpy", "dtype"): _Function(lambda budget, spec, *_: _ArrayType(spec)),
     ("numpy._core.multiarray", "_reconstruct"): _Function(_reconstruct),
     ("numpy._core.multiarray", "scalar"): _Function(_scalar),
     ("numpy._core.numeric", "_frombuffer"): _Function(_from_buffer),

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from rewardlab.data.atomic import leftover_of, temporary_path
 from rewardlab.errors import DataError
+from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
 
 FORMAT_VERSION = 1
@@ -127,7 +128,7 @@ def _check_format(config: dict[str, Any], source: Path) -> dict[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as text ({error})") from error
 
