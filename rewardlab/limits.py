@@ -16,8 +16,8 @@ MAX_FILE_BYTES = "REWARDLAB_MAX_FILE_BYTES"
 _PIXELS = 2**26  # 8192 x 8192
 # Contents that are larger than their file (shared references, compression) are fine up to here ...
 _FREE_BYTES = 2**28
-# ... or up to this multiple of the file. Files of our own writers expand less than twice.
-_EXPANSION = 4
+# ... or up to this multiple of the file. bfloat16 needs four times its size while it is read.
+_EXPANSION = 8
 _OBJECT_BYTES = 32  # of a Python object, on top of its text or numbers
 _MAX_DEPTH = 100
 _MAX_TEXT = 200

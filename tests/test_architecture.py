@@ -11,7 +11,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"devices", "errors", "input_files", "keys", "limits", "nested", "observations", "registry", "types"},
+    {"devices", "errors", "input_files", "keys", "limits", "nested", "observations", "registry", "types", "unpickle"},
     {"compat", "config"},
     {"data", "figures", "models"},
     {"envs"},

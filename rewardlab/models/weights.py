@@ -1,21 +1,21 @@
 """Weights of others: reading them without trusting the file, and loading them into a `ResNet`."""
 
-import pickle
 import threading
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
+from rewardlab import unpickle
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.input_files import check_is_file, open_file
-from rewardlab.limits import check_bytes, check_expanded, check_file_size, excerpt, listed
+from rewardlab.limits import check_file_size, excerpt, listed
 from rewardlab.models.resnet import Norm
 
 _TORCH_SUFFIXES = {".pt", ".pth", ".bin", ".ckpt"}
@@ -44,49 +44,24 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _read_torch(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with open_file(path) as file:
-            _check_unpacked_size(file, path)
-            content = torch.load(file, map_location="cpu", weights_only=True)
-        check_expanded(content, path, _bytes_of)
-    except (ConfigError, DataError):
-        raise
-    except pickle.UnpicklingError as error:
-        reason = next((line for line in str(error).splitlines() if "Unsupported" in line or "GLOBAL" in line), "")
-        raise DataError(
-            f"{path}: refused, because it holds more than tensors and plain values, or is no file of torch.save. "
-            f"Nothing in it was run. {excerpt(reason.strip())}".rstrip()
-        ) from error
-    except Exception as error:  # broken bytes make torch.load raise nearly anything
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: not a complete file of torch.save ({excerpt(reason)})") from error
+    with open_file(path) as file:
+        content = unpickle.load_torch(file, str(path))
     if not isinstance(content, Mapping):
         raise DataError(f"{path}: holds a {type(content).__name__}; expected a dictionary of tensors")
-    facts = {str(key): value for key, value in content.items() if not isinstance(value, Tensor)}
+    facts = {str(key): value for key, value in content.items() if not _is_tensor(value)}
     for nest in _NESTS:
         if isinstance(content.get(nest), Mapping):
             content = content[nest]
             facts.pop(nest)
             break
-    weights = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    weights = {str(name): torch.from_numpy(value) for name, value in content.items() if _is_tensor(value)}
     if not weights:
         raise DataError(f"{path}: holds no tensors; found the keys {listed(content) or 'none'}")
     return weights, facts
 
 
-def _check_unpacked_size(file: BinaryIO, path: Path) -> None:
-    """Raise if a compressed file would grow too large; `torch.save` itself never compresses."""
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            check_bytes(sum(member.file_size for member in archive.infolist()), check_is_file(path), path)
-    file.seek(0)
-
-
-def _bytes_of(value: Any) -> int:
-    """Return the size of a value of a .pt file that is no container."""
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    return len(value) if isinstance(value, (str, bytes, bytearray)) else 0
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
 
 
 T = TypeVar("T")

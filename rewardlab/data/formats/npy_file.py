@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.data import unpickle
+from rewardlab import unpickle
 from rewardlab.data.episodes import Columns, Episode
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
 from rewardlab.data.images import to_float_chw, to_uint8_hwc

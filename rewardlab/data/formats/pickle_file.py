@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.data import unpickle
+from rewardlab import unpickle
 from rewardlab.data.episodes import Array, Columns, Episode, as_action
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
 from rewardlab.data.images import to_uint8_hwc

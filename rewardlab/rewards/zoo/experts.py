@@ -15,7 +15,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rewardlab.data import Episode, StoredEpisode, read_episodes, unpickle
+from rewardlab import unpickle
+from rewardlab.data import Episode, StoredEpisode, read_episodes
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file

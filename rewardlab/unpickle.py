@@ -10,28 +10,48 @@ import io
 import pickle
 import pickletools
 import struct
-from collections.abc import Callable, Iterable
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from rewardlab.data.episodes import Array
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.limits import check_bytes, check_expanded, check_file_size, excerpt
+
+Array: TypeAlias = npt.NDArray[Any]
 
 _MAX_KEY_BITS = 60  # larger integers can be chosen so that all have the same hash
 _MAX_AXES = 64
 
 
 def load(file: BinaryIO, name: str) -> Any:
-    """Unpickle plain data from `file`; `name` is what errors call it."""
-    try:
+    """Unpickle plain data from `file`; torch tensors become NumPy arrays. `name` is what errors call the file."""
+    with _errors_named(name, "a pickle"):
         # From memory: a damaged length would make a file object set aside that many gigabytes before it reads.
         data = _read(file, name)
-        content = _PlainUnpickler(io.BytesIO(data), Budget(len(data), name)).load()
+        content = _PickleUnpickler(io.BytesIO(data), Budget(len(data), name)).load()
         check_expanded(content, name, _plain_bytes)
         return content
+
+
+def load_torch(file: BinaryIO, name: str) -> Any:
+    """Read what `torch.save` wrote, in its older formats too; tensors become NumPy arrays, bfloat16 becomes float32."""
+    with _errors_named(name, "a file of torch.save"):
+        data = _read(file, name)
+        budget = Budget(len(data), name)
+        content = _load_zip(file, budget) if zipfile.is_zipfile(file) else _load_stream(data, budget)
+        check_expanded(content, name, _plain_bytes)
+        return content
+
+
+@contextmanager
+def _errors_named(name: str, expected: str) -> Iterator[None]:
+    try:
+        yield
     except _RefusedError as error:
         raise DataError(
             f"{name} was refused: loading it would use {excerpt(error)}. Only containers, numbers, strings, NumPy "
@@ -41,7 +61,7 @@ def load(file: BinaryIO, name: str) -> Any:
         raise
     # A damaged pickle can raise anything at all from the middle of its opcodes.
     except Exception as error:
-        raise DataError(f"{name} is damaged or not a pickle ({type(error).__name__}: {excerpt(error)})") from error
+        raise DataError(f"{name} is damaged or not {expected} ({type(error).__name__}: {excerpt(error)})") from error
 
 
 def _read(file: BinaryIO, name: str) -> bytes:
@@ -139,6 +159,8 @@ _HARMLESS = (
 
 
 class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
+    allowed: ClassVar[dict[tuple[str, str], Any]] = {}  # what names in a pickle stand for
+
     def __init__(self, file: io.BytesIO, budget: Budget) -> None:
         super().__init__(file)
         self.budget = budget
@@ -147,7 +169,7 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
         # Names of NumPy 1.x, and of Python 2, which protocols up to 2 use to this day.
         module = module.replace("numpy.core.", "numpy._core.").replace("__builtin__", "builtins")
         try:
-            return _ALLOWED[module, name]
+            return self.allowed[module, name]
         except KeyError:
             raise _RefusedError(f"'{module}.{name}'") from None
 
@@ -168,6 +190,8 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def load_build(self) -> None:
         state = self.stack.pop()
         target = self.stack[-1]
+        if type(state) is dict and type(target) is dict:  # attributes of an OrderedDict, such as `_metadata`
+            return
         if type(state) is not tuple or type(target) not in (_ArrayType, np.ndarray):
             raise _RefusedError(f"a changed {type(target).__name__}")
         if isinstance(target, _ArrayType):
@@ -295,6 +319,7 @@ _STORAGES = {
     **{"LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "<i1", "ByteStorage": "<u1"},
     "BoolStorage": "?",
 }
+_ZIPPED_PICKLE = "data.pkl"
 _TORCH_MAGIC, _TORCH_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
@@ -307,57 +332,104 @@ class _StorageType:
 
 @dataclass(frozen=True, eq=False)
 class _Storage:
-    """The numbers of a torch storage, flat; bfloat16 is float32 already."""
+    """The numbers of a torch storage, flat; bfloat16 is float32 already. None: they have not been read yet."""
 
-    values: Array
+    values: Array | None
 
 
-class _StorageUnpickler(_PlainUnpickler):
-    """Reads the pickles in front of the numbers of a storage, in which a reference stands for the storage itself."""
+@dataclass(frozen=True)
+class _Reference:
+    """What a file of `torch.save` has in place of a storage."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        if module != "torch" or name not in _STORAGES:
-            raise _RefusedError(f"'{module}.{name}' in a torch storage")
-        return _StorageType(_STORAGES[name])
+    dtype: str
+    key: str
+    length: int
 
-    def load_binpersid(self) -> None:
-        reference = self.stack[-1]
-        if type(reference) is not tuple or len(reference) != 6 or type(reference[1]) is not _StorageType:
-            raise _RefusedError("a reference to something outside the file")
-        self.stack[-1] = reference[1]
+    @classmethod
+    def read(cls, found: Any) -> "_Reference":
+        if type(found) is tuple and len(found) in (5, 6) and found[0] == "storage" and found[5:] in ((), (None,)):
+            _, kind, key, _, length = found[:5]
+            if type(kind) is _StorageType and type(key) is str and type(length) is int and length >= 0:
+                return cls(kind.dtype, key, length)
+        raise _RefusedError("a reference to something outside the file")
 
-    dispatch: ClassVar[dict[int, _Instruction]] = {
-        **_PlainUnpickler.dispatch,
-        pickle.BINPERSID[0]: load_binpersid,
-    }
+    def storage(self, budget: Budget, data: bytes, offset: int = 0) -> _Storage:
+        """Return the storage, whose numbers begin at `offset` of `data`."""
+        dtype = np.dtype("<u2" if self.dtype == _BFLOAT16 else self.dtype)
+        if self.length * dtype.itemsize > len(data) - offset:
+            raise ValueError("a torch storage that is cut short")
+        values = np.frombuffer(data, dtype, self.length, offset) if self.length else np.empty(0, dtype)
+        if self.dtype == _BFLOAT16:  # the upper half of a float32
+            budget.spend(8 * self.length)
+            values = np.left_shift(values.astype(np.uint32), 16).view(np.float32)
+        return _Storage(values)
+
+
+def _load_zip(file: BinaryIO, budget: Budget) -> Any:
+    """Read a file of `torch.save`: an archive with a pickle and a member for each storage."""
+    with zipfile.ZipFile(file) as archive:
+        # They are never compressed by torch itself.
+        members = archive.infolist()
+        check_bytes(sum(member.file_size for member in members), budget.file_bytes, budget.name)
+        if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+            raise _RefusedError("an unusual compression")
+        (root,) = (name.removesuffix(_ZIPPED_PICKLE) for name in archive.namelist() if name.endswith(_ZIPPED_PICKLE))
+        if f"{root}byteorder" in archive.namelist() and archive.read(f"{root}byteorder") != b"little":
+            raise ValueError("numbers in big-endian order")
+        storages: dict[str, _Storage] = {}
+
+        def find_storage(reference: _Reference) -> _Storage:
+            if reference.key not in storages:
+                data = archive.read(f"{root}data/{reference.key}")
+                storages[reference.key] = reference.storage(budget, data)
+            return storages[reference.key]
+
+        return _TorchUnpickler(io.BytesIO(archive.read(root + _ZIPPED_PICKLE)), budget, find_storage).load()
+
+
+def _load_stream(data: bytes, budget: Budget) -> Any:
+    """Read what `torch.save` wrote up to version 1.5, and writes to this day inside of pickles: five pickles in a row,
+    of which the fourth is the content and the fifth the keys of the storages, then the storages' lengths and numbers.
+    """
+    file = io.BytesIO(data)
+    magic, protocol, _ = (_PlainUnpickler(file, budget).load() for _ in range(3))
+    if (magic, protocol) != (_TORCH_MAGIC, _TORCH_PROTOCOL):
+        raise ValueError("no file of torch.save")
+    # The content is read twice: first to know the types of the storages behind it.
+    start = file.tell()
+    found: dict[str, _Reference] = {}
+
+    def note(reference: _Reference) -> _Storage:
+        found[reference.key] = reference
+        return _Storage(None)
+
+    _TorchUnpickler(file, budget, note).load()
+    keys = _PlainUnpickler(file, budget).load()
+    storages: dict[str, _Storage] = {}
+    for key in keys:
+        (length,) = struct.unpack("<q", file.read(8))
+        if length != found[key].length:
+            raise ValueError("a torch storage of another length than its reference says")
+        storages[key] = found[key].storage(budget, data, file.tell())
+        itemsize = 2 if found[key].dtype == _BFLOAT16 else np.dtype(found[key].dtype).itemsize
+        file.seek(length * itemsize, io.SEEK_CUR)
+    file.seek(start)
+    return _TorchUnpickler(file, budget, lambda reference: storages[reference.key]).load()
 
 
 def _torch_storage(budget: Budget, data: Any) -> _Storage:
-    """Return what `torch.save` of a single storage wrote, in its older format: five pickles, the length, the numbers.
-
-    Not with `torch.load`, which returns classes and functions of torch when it is asked to.
-    """
-    if not isinstance(data, bytes):
-        raise TypeError("a torch storage that is no bytes")
-    budget.spend(len(data))
-    file = io.BytesIO(data)
-    magic, protocol, _, kind, _ = (_StorageUnpickler(file, budget).load() for _ in range(5))
-    if (magic, protocol) != (_TORCH_MAGIC, _TORCH_PROTOCOL) or type(kind) is not _StorageType:
-        raise ValueError("a torch storage in an unknown format")
-    (length,) = struct.unpack("<q", file.read(8))
-    dtype = np.dtype("<u2" if kind.dtype == _BFLOAT16 else kind.dtype)
-    if not 0 <= length * dtype.itemsize <= len(data) - file.tell():
-        raise ValueError("a torch storage that is cut short")
-    values = np.frombuffer(data, dtype, length, file.tell()) if length else np.empty(0, dtype)
-    if kind.dtype == _BFLOAT16:  # the upper half of a float32
-        budget.spend(8 * length)
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    return _Storage(values)
+    """Return a storage that was pickled on its own. Not with `torch.load`, which may also return a class."""
+    content = _load_stream(data, budget) if isinstance(data, bytes) else None
+    if type(content) is not _Storage:
+        raise _RefusedError("something else than numbers as a torch storage")
+    return content
 
 
 def _torch_tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> Array:
     if type(storage) is not _Storage:
         raise TypeError("a tensor without a storage")
+    if storage.values is None:
+        return np.empty(0)
     values, count = storage.values, _count(budget, size)
     if not isinstance(stride, tuple) or not all(isinstance(n, int) and n >= 0 for n in (offset, *stride)):
         raise ValueError("a tensor with something else than natural numbers for strides")
@@ -368,6 +440,22 @@ def _torch_tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: 
         raise ValueError("a tensor outside its storage")
     strides = [step * values.itemsize for step in stride]
     return np.lib.stride_tricks.as_strided(values[offset:], size, strides).copy()
+
+
+def _parameter(budget: Budget, tensor: Any, *_: object) -> Any:
+    return tensor
+
+
+def _size(budget: Budget, sizes: Any) -> tuple[int, ...]:
+    if type(sizes) is not tuple:
+        raise TypeError("a torch.Size of something else than a tuple")
+    return sizes
+
+
+def _device(budget: Budget, kind: Any, *_: object) -> str:
+    if type(kind) is not str:
+        raise TypeError("a torch.device without a name")
+    return kind
 
 
 def _plain_bytes(value: Any) -> int:
@@ -392,6 +480,39 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _Function(_reconstruct),
     ("numpy._core.multiarray", "scalar"): _Function(_scalar),
     ("numpy._core.numeric", "_frombuffer"): _Function(_from_buffer),
-    ("torch.storage", "_load_from_bytes"): _Function(_torch_storage),
     ("torch._utils", "_rebuild_tensor_v2"): _Function(_torch_tensor),
+    ("torch._utils", "_rebuild_parameter"): _Function(_parameter),
+    ("torch", "Size"): _Function(_size),
+    ("torch", "device"): _Function(_device),
+    **{("torch", name): f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16", "int64", "bool")},
 }
+
+
+class _PickleUnpickler(_PlainUnpickler):
+    """Reads a pickle of Python's own, in which a torch storage is a file of `torch.save` by itself."""
+
+    allowed: ClassVar[dict[tuple[str, str], Any]] = {
+        **_ALLOWED,
+        ("torch.storage", "_load_from_bytes"): _Function(_torch_storage),
+    }
+
+
+class _TorchUnpickler(_PlainUnpickler):
+    """Reads the pickle in a file of `torch.save`, in which references stand for the storages."""
+
+    allowed: ClassVar[dict[tuple[str, str], Any]] = {
+        **_ALLOWED,
+        **{("torch", name): _StorageType(dtype) for name, dtype in _STORAGES.items()},
+    }
+
+    def __init__(self, file: io.BytesIO, budget: Budget, find_storage: Callable[[_Reference], _Storage]) -> None:
+        super().__init__(file, budget)
+        self.find_storage = find_storage
+
+    def load_binpersid(self) -> None:
+        self.stack[-1] = self.find_storage(_Reference.read(self.stack[-1]))
+
+    dispatch: ClassVar[dict[int, _Instruction]] = {
+        **_PlainUnpickler.dispatch,
+        pickle.BINPERSID[0]: load_binpersid,
+    }
