@@ -32,8 +32,8 @@ def load(file: BinaryIO, name: str) -> Any:
     """Unpickle plain data from `file`; torch tensors become NumPy arrays. `name` is what errors call the file."""
     with _errors_named(name, "a pickle"):
         # From memory: a damaged length would make a file object set aside that many gigabytes before it reads.
-        data = _read(file, name)
-        content = _PickleUnpickler(io.BytesIO(data), Budget(len(data), name)).load()
+        budget = Budget(_size_of(file, name), name)
+        content = _PickleUnpickler(io.BytesIO(file.read()), budget).load()
         check_expanded(content, name, _plain_bytes)
         return content
 
@@ -41,9 +41,8 @@ def load(file: BinaryIO, name: str) -> Any:
 def load_torch(file: BinaryIO, name: str) -> Any:
     """Read what `torch.save` wrote, in its older formats too; tensors become NumPy arrays, bfloat16 becomes float32."""
     with _errors_named(name, "a file of torch.save"):
-        data = _read(file, name)
-        budget = Budget(len(data), name)
-        content = _load_zip(file, budget) if zipfile.is_zipfile(file) else _load_stream(data, budget)
+        budget = Budget(_size_of(file, name), name)
+        content = _load_zip(file, budget) if zipfile.is_zipfile(file) else _load_stream(file, budget)
         check_expanded(content, name, _plain_bytes)
         return content
 
@@ -64,11 +63,13 @@ def _errors_named(name: str, expected: str) -> Iterator[None]:
         raise DataError(f"{name} is damaged or not {expected} ({type(error).__name__}: {excerpt(error)})") from error
 
 
-def _read(file: BinaryIO, name: str) -> bytes:
+def _size_of(file: BinaryIO, name: str) -> int:
+    """Return the size of what is left of a file, if it can be read into memory."""
     start = file.tell()
-    check_file_size(file.seek(0, io.SEEK_END) - start, name)
+    size = file.seek(0, io.SEEK_END) - start
     file.seek(start)
-    return file.read()
+    check_file_size(size, name)
+    return size
 
 
 class _RefusedError(Exception):
@@ -387,10 +388,12 @@ def _load_zip(file: BinaryIO, budget: Budget) -> Any:
         return _TorchUnpickler(io.BytesIO(archive.read(root + _ZIPPED_PICKLE)), budget, find_storage).load()
 
 
-def _load_stream(data: bytes, budget: Budget) -> Any:
+def _load_stream(stream: BinaryIO, budget: Budget) -> Any:
     """Read what `torch.save` wrote up to version 1.5, and writes to this day inside of pickles: five pickles in a row,
     of which the fourth is the content and the fifth the keys of the storages, then the storages' lengths and numbers.
     """
+    stream.seek(0)
+    data = stream.read()
     file = io.BytesIO(data)
     magic, protocol, _ = (_PlainUnpickler(file, budget).load() for _ in range(3))
     if (magic, protocol) != (_TORCH_MAGIC, _TORCH_PROTOCOL):
@@ -419,7 +422,7 @@ def _load_stream(data: bytes, budget: Budget) -> Any:
 
 def _torch_storage(budget: Budget, data: Any) -> _Storage:
     """Return a storage that was pickled on its own. Not with `torch.load`, which may also return a class."""
-    content = _load_stream(data, budget) if isinstance(data, bytes) else None
+    content = _load_stream(io.BytesIO(data), budget) if isinstance(data, bytes) else None
     if type(content) is not _Storage:
         raise _RefusedError("something else than numbers as a torch storage")
     return content

@@ -55,8 +55,13 @@ def latest_checkpoint(run: Path) -> Path:
     return max(found, key=lambda path: int(path.name[12:]))
 
 
+def config_file(checkpoint: Path) -> Path:
+    """The config of the run that a checkpoint is from."""
+    return checkpoint.parent.parent / "config.yaml"
+
+
 def run_config(checkpoint: Path) -> ExperimentConfig:
-    path = checkpoint.parent.parent / "config.yaml"
+    path = config_file(checkpoint)
     if not path.is_file():
         raise DataError(f"{checkpoint}: no {path} beside it; expected a checkpoint in the directory of its run")
     return load_config(str(path), check_files=False)

@@ -92,7 +92,11 @@ def load_reward_model(
         REWARD_MODELS.find(given["model_type"])  # imports the module of "module:name", which registers the model
     config = stored.config or infer_config(stored.weights, given, stored.source)
     if config["model_type"] not in REWARD_MODELS:
-        raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
+        unknown = unknown_name("reward model", config["model_type"], REWARD_MODELS)
+        raise DataError(
+            f"{stored.source}: {unknown}. For a model of your own, name the module that registers it: "
+            "rewardlab score --trust-modules MODULE, or reward.model.model_type=MODULE:NAME in a config"
+        )
     cls = REWARD_MODELS[config["model_type"]]
     model = _build(cls, _merge_settings(cls, config, given, stored), stored)
     try:
