@@ -20,6 +20,7 @@ _FREE_BYTES = 2**28
 _EXPANSION = 8
 _OBJECT_BYTES = 32  # of a Python object, on top of its text or numbers
 _MAX_DEPTH = 100
+_NUMBERS = {type(None), bool, int, float}
 _MAX_TEXT = 200
 
 
@@ -72,35 +73,32 @@ def check_expanded(value: Any, name: object, bytes_of: Callable[[Any], int]) -> 
 
 def _measure(value: Any, name: object, bytes_of: Callable[[Any], int]) -> tuple[int, int]:
     """Return the size of a value with shared parts counted wherever they occur, and with each counted once."""
-    measured: dict[int, tuple[int, int]] = {}  # by id: size and depth
+    measured: dict[int, tuple[int, int]] = {}  # by id: size with all that is inside, and depth
     entered: set[int] = set()
     unshared = 0
-    pending = [(value, False)]
+    pending: list[tuple[Any, list[Any] | None, int]] = [(value, None, 0)]  # a value, its parts and its own size
     while pending:
-        node, complete = pending.pop()
+        node, parts, own = pending.pop()
         if id(node) in measured:
             continue
-        items = container_items(node)
-        if items is None:
-            size, depth = bytes_of(node), 0
-        elif not complete:
-            if id(node) in entered:
-                raise DataError(f"{name}: holds a {type(node).__name__} that contains itself")
-            entered.add(id(node))
-            pending.append((node, True))
-            pending.extend((item, False) for item in items if not _is_number(item))
-            continue
-        else:
-            parts = [measured[id(item)] for item in items if not _is_number(item)]
-            size = _OBJECT_BYTES * len(items) + sum(part[0] for part in parts)
-            depth = 1 + max((part[1] for part in parts), default=0)
-            unshared += _OBJECT_BYTES * len(items)
+        if parts is None:
+            items = container_items(node)
+            parts = [] if items is None else [item for item in items if not _is_small(item)]
+            own = _OBJECT_BYTES + (bytes_of(node) if items is None else _OBJECT_BYTES * len(items))
+            unshared += own
+            if parts:
+                if id(node) in entered:
+                    raise DataError(f"{name}: holds a {type(node).__name__} that contains itself")
+                entered.add(id(node))
+                pending.append((node, parts, own))
+                pending.extend((part, None, 0) for part in parts)
+                continue
+        inside = [measured[id(part)] for part in parts]
+        depth = 1 + max((depth for _, depth in inside), default=0)
         if depth > _MAX_DEPTH:
             raise DataError(f"{name}: is nested more than {_MAX_DEPTH} deep")
-        if items is None:
-            unshared += size + _OBJECT_BYTES
-        measured[id(node)] = (min(size + _OBJECT_BYTES, 2**62), depth)
-    return measured[id(value)][0] if id(value) in measured else 0, unshared
+        measured[id(node)] = min(own + sum(size for size, _ in inside), 2**62), depth
+    return measured[id(value)][0], unshared
 
 
 def container_items(value: Any) -> list[Any] | None:
@@ -114,8 +112,10 @@ def container_items(value: Any) -> list[Any] | None:
     return None
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float))
+def _is_small(value: Any) -> bool:
+    """Return whether a value costs so little that it does not matter whether it is shared."""
+    kind = type(value)
+    return kind in _NUMBERS or (kind is str and len(value) <= _MAX_TEXT)
 
 
 def excerpt(text: object) -> str:

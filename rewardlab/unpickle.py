@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.limits import check_bytes, check_expanded, check_file_size, excerpt
+from rewardlab.limits import check_bytes, check_expanded, check_file_size, excerpt, max_bytes
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -84,9 +84,16 @@ class Budget:
     name: str
     spent: int = 0
 
+    def __post_init__(self) -> None:
+        self.limit = max_bytes(self.file_bytes)
+
     def spend(self, count: int) -> None:
         self.spent += count
-        check_bytes(self.spent, self.file_bytes, self.name)
+        self.check(self.spent)
+
+    def check(self, count: int) -> None:
+        if count > self.limit:
+            check_bytes(count, self.file_bytes, self.name)
 
 
 # The unpickler written in Python: in the one in C, a single flipped bit in an index of its memo takes all memory.
@@ -147,7 +154,7 @@ _BELOW_MARK = slice(-1, None)
 _ALL, _EVERY_OTHER = slice(None), slice(None, None, 2)
 # Instructions that only move values, and make numbers, texts and empty or immutable containers of them.
 _HARMLESS = (
-    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP),
+    *(pickle.PROTO, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP),
     *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2),
     *(pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT),
     *(pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING, pickle.BINBYTES, pickle.SHORT_BINBYTES),
@@ -165,6 +172,23 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, budget: Budget) -> None:
         super().__init__(file)
         self.budget = budget
+        self.read, self.readline = file.read, file.readline
+
+    def load(self) -> Any:
+        """Run the program; as in the base class, but without frames, which are for reading from slow files."""
+        self.metastack: list[Any] = []
+        self.stack: list[Any] = []
+        self.append = self.stack.append
+        read, dispatch = self.read, self.dispatch
+        try:
+            while opcode := read(1):
+                dispatch[opcode[0]](self)
+        except pickle._Stop as stop:  # type: ignore[attr-defined]
+            return stop.value
+        raise EOFError("it has no end")
+
+    def load_frame(self) -> None:
+        self.read(8)
 
     def find_class(self, module: str, name: str) -> Any:
         # Names of NumPy 1.x, and of Python 2, which protocols up to 2 use to this day.
@@ -205,6 +229,7 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
     dispatch: ClassVar[dict[int, _Instruction]] = {
         **{opcode: _refuse(opcode) for opcode in _PythonUnpickler.dispatch},
         **{opcode[0]: _PythonUnpickler.dispatch[opcode[0]] for opcode in _HARMLESS},
+        pickle.FRAME[0]: load_frame,
         pickle.BYTEARRAY8[0]: load_bytearray8,
         pickle.REDUCE[0]: load_reduce,
         pickle.BUILD[0]: load_build,
@@ -272,7 +297,7 @@ def _count(budget: Budget, shape: Any) -> int:
             raise ValueError("a shape with something else than natural numbers")
         # An axis of length 0 makes the array empty, but a loop over its other axes would still be a long one.
         count *= max(length, 1)
-        check_bytes(count, budget.file_bytes, budget.name)
+        budget.check(count)
     return 0 if 0 in shape else count
 
 
@@ -371,7 +396,7 @@ def _load_zip(file: BinaryIO, budget: Budget) -> Any:
     with zipfile.ZipFile(file) as archive:
         # They are never compressed by torch itself.
         members = archive.infolist()
-        check_bytes(sum(member.file_size for member in members), budget.file_bytes, budget.name)
+        budget.check(sum(member.file_size for member in members))
         if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
             raise _RefusedError("an unusual compression")
         (root,) = (name.removesuffix(_ZIPPED_PICKLE) for name in archive.namelist() if name.endswith(_ZIPPED_PICKLE))
