@@ -136,7 +136,7 @@ def _read_text(path: Path) -> str:
 def _parse(text: str, source: str) -> dict[str, Any]:
     try:
         config = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with too many digits
         raise DataError(f"{source}: not valid JSON ({error})") from error
     if not isinstance(config, dict):
         raise DataError(f"{source}: expected a JSON object, found a {type(config).__name__}")
