@@ -3,6 +3,7 @@
 import difflib
 import importlib
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Generic, TypeVar
 
 from rewardlab.errors import ConfigError
@@ -16,6 +17,14 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return f"unknown {kind} '{name}'.{hint} Choices: {', '.join(choices)}"
+
+
+def import_named(module: str, named_by: str) -> ModuleType:
+    """Import a module that a user has named; `named_by`, for errors, says where."""
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # a script that was not meant to be imported may exit
+        raise ConfigError(f"{named_by}: importing '{module}' failed ({type(error).__name__}: {error})") from error
 
 
 class Registry(Generic[T]):
@@ -51,12 +60,7 @@ class Registry(Generic[T]):
         if colon and not (module and entry):
             raise ConfigError(f"{self.kind} '{name}': expected a name, or module:name")
         if module:
-            try:
-                found = importlib.import_module(module)
-            except (Exception, SystemExit) as error:  # a script that was not meant to be imported may exit
-                raise ConfigError(
-                    f"{self.kind} '{name}': importing '{module}' failed ({type(error).__name__}: {error})"
-                ) from error
+            found = import_named(module, f"{self.kind} '{name}'")
             if entry not in self and hasattr(found, entry):
                 raise ConfigError(
                     f"{self.kind} '{name}': {module} has a {entry}, but it is not registered under that name; use the "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.errors import DataError
+from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
 from rewardlab.rewards.checkpoint import CONFIG, WEIGHTS, write_checkpoint
 
@@ -35,7 +36,7 @@ def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the state and the facts that `save_state` was given."""
     try:
-        facts = json.loads((path / CONFIG).read_text())
+        facts = json.loads(read_file(path / CONFIG))
         tensors = read_tensor_file(path / WEIGHTS)[0]
         if "state" not in facts and "progress" in facts:
             return _earlier_classifier_run(facts.pop("progress"), tensors), facts

@@ -15,7 +15,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"devices", "errors", "keys", "nested", "observations", "registry", "types"},
+    {"devices", "errors", "input_files", "keys", "limits", "nested", "observations", "registry", "types", "unpickle"},
     {"compat", "config"},
     {"data", "compat.robot_recording", "figures", "models"},
     {"envs"},

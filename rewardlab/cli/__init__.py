@@ -33,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.overrides = [*arguments.overrides, *rest]
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if hasattr(arguments, "overrides") and "" not in sys.path:
-        # The current directory, for modules that a user's config names as `module:name`. Not for commands that read
-        # only files of others: those must not decide what is imported from where one happens to stand.
+    if (hasattr(arguments, "overrides") or getattr(arguments, "trust_modules", None)) and "" not in sys.path:
+        # The current directory, for modules that a user's config names as `module:name`, or --trust-modules. Not for
+        # commands that read only files of others: those must not decide what is imported from where one stands.
         sys.path.append("")
     return execute(arguments)
 

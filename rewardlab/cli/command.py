@@ -47,3 +47,15 @@ def add_command(
     )
     command.set_defaults(handler=handler)
     return command
+
+
+def add_trust_option(command: argparse.ArgumentParser) -> None:
+    """For commands that read what others may have made: which modules they may import for it."""
+    command.add_argument(
+        "--trust-modules",
+        action="extend",
+        type=lambda text: [name for name in text.split(",") if name],
+        default=[],
+        metavar="MODULE",
+        help="import these modules (a,b), for environments or reward models that are not of rewardlab",
+    )

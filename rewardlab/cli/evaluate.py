@@ -3,7 +3,8 @@
 import argparse
 import json
 
-from rewardlab.cli.command import Commands, add_command, positive
+from rewardlab.cli.command import Commands, add_command, add_trust_option, positive
+from rewardlab.errors import DataError
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -15,19 +16,28 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument("--episodes", type=positive, default=100, metavar="N", help="default: %(default)s")
     command.add_argument("--seed", type=int, default=1, help="of the episodes (default: %(default)s)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
+    add_trust_option(command)
     command.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     from rewardlab.devices import find_device
     from rewardlab.pipelines.evaluate import evaluate
+    from rewardlab.pipelines.trusted_modules import UntrustedModulesError, evaluate_command
 
-    checkpoint, figures = evaluate(
-        arguments.run,
-        episodes=arguments.episodes,
-        seed=arguments.seed,
-        device=find_device(arguments.device, "--device"),
-    )
+    try:
+        checkpoint, figures = evaluate(
+            arguments.run,
+            episodes=arguments.episodes,
+            seed=arguments.seed,
+            device=find_device(arguments.device, "--device"),
+            trust_modules=arguments.trust_modules,
+        )
+    except UntrustedModulesError as error:
+        options = [f"--episodes={arguments.episodes}", f"--seed={arguments.seed}", f"--device={arguments.device}"]
+        modules = list(dict.fromkeys([*arguments.trust_modules, *error.modules]))
+        command = evaluate_command(arguments.run, modules, options + ["--json"] * arguments.json)
+        raise DataError(f"{error}:\n  {command}") from None
     if arguments.json:
         print(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))
         return

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rewardlab.cli.command import Commands, add_command
+from rewardlab.cli.command import Commands, add_command, add_trust_option
 
 if TYPE_CHECKING:
     from rewardlab.data import StoredEpisode
@@ -31,6 +31,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         default="torch",
         help="library that computes the scores; auto: ONNX Runtime if it is installed (default: %(default)s)",
     )
+    add_trust_option(command)
     command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
     command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
     command.add_argument("--out", metavar="FILE", help="write there (default: print)")
@@ -68,10 +69,12 @@ def _score(arguments: argparse.Namespace) -> int:
     from rewardlab.devices import find_device
     from rewardlab.errors import ConfigError
     from rewardlab.pipelines.score import find_inputs, score_files
+    from rewardlab.pipelines.trusted_modules import import_trusted
     from rewardlab.rewards import load_success_classifier
 
     if not (arguments.paths or arguments.camera):
         raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
+    import_trusted(arguments.trust_modules)
     # ONNX Runtime computes on the CPU, whatever else the machine has.
     device = "cpu" if (arguments.backend, arguments.device) == ("onnx", "auto") else arguments.device
     model = load_success_classifier(

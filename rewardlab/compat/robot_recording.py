@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.data import Episode, EpisodeWriter, unpickle
+from rewardlab import unpickle
+from rewardlab.data import Episode, EpisodeWriter
 from rewardlab.data.atomic import replacing
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
+from rewardlab.input_files import open_file
 from rewardlab.keys import IMAGES, STATE
 from rewardlab.observations import IMAGE_PART, is_image, read_parts, to_numpy
 
@@ -36,7 +38,7 @@ def convert_recording(path: str | Path, destination: str | Path | None = None, f
         raise DataError(f"{destination} is not empty; move it away, or choose a directory that does not exist yet")
     if not path.is_file():
         raise DataError(f"there is no recording {path}")
-    with path.open("rb") as file:
+    with open_file(path) as file:
         content = unpickle.load(file, str(path))
     if not isinstance(content, list) or not content:
         raise DataError(f"{path}: found {_describe(content)}, expected a list of transitions")

@@ -1,16 +1,23 @@
 """Converts images (HWC or CHW, uint8 or float in [0, 1], NumPy, torch, file) to uint8 HWC, as stored, and back."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
-from rewardlab.errors import DataError
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.input_files import open_file
+from rewardlab.limits import check_pixels, excerpt
 from rewardlab.observations import has_colors_last, to_numpy
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+# The only decoders that a file gets to, whatever its name: Pillow has forty more, some of which start other programs.
+# Not by `Image.open`: it has a limit of its own on the number of pixels, which a variable cannot raise.
+_DECODERS = {b"\x89PNG\r\n\x1a\n": PngImageFile, b"\xff\xd8\xff": JpegImageFile}
 _DEEP_MODES = ("I", "F")  # more than 8 bits a channel, which Pillow would cut off at 255 without a word
 
 
@@ -32,13 +39,23 @@ def to_float_chw(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 def read_image(path: Path) -> npt.NDArray[np.uint8]:
     """Read a picture file as uint8 [H, W, 3]: grey becomes RGB, transparency is dropped."""
     try:
-        with Image.open(path) as picture:
+        with open_file(path) as file, _open_picture(file) as picture:
+            check_pixels(picture.height, picture.width, path)
             if picture.mode.startswith(_DEEP_MODES):
                 raise DataError(f"{path} has more than 8 bits a channel; save it with 8 before scoring it")
             return np.asarray(picture.convert("RGB"))
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
-    except DataError:
+    except (ConfigError, DataError):
         raise
     except Exception as error:  # Pillow meets damaged files with nearly anything
-        raise DataError(f"{path} is damaged or not a picture ({error})") from error
+        raise DataError(f"{path} is damaged or not a picture ({excerpt(error)})") from error
+
+
+def _open_picture(file: BinaryIO) -> ImageFile:
+    beginning = file.read(8)
+    file.seek(0)
+    for magic, decoder in _DECODERS.items():
+        if beginning.startswith(magic):
+            return decoder(file)
+    raise ValueError("expected PNG or JPEG")

@@ -1,15 +1,21 @@
 """Weights of others: reading them without trusting the file, and loading them into a `ResNet`."""
 
-import pickle
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
 
-from rewardlab.errors import DataError
+from rewardlab import unpickle
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.input_files import check_is_file, open_file
+from rewardlab.limits import check_file_size, excerpt, listed
 from rewardlab.models.resnet import Norm
 
 _TORCH_SUFFIXES = {".pt", ".pth", ".bin", ".ckpt"}
@@ -19,8 +25,9 @@ _NESTS = ("model_state_dict", "state_dict", "model", "params")
 
 def read_tensor_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a .safetensors or .pt file, and what else is in it. No code of the file is ever run."""
-    if not path.is_file():
+    if not path.exists():
         raise DataError(f"{path}: no such file; expected weights (.safetensors, .pt or .pth)")
+    check_file_size(check_is_file(path), path)
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix not in _TORCH_SUFFIXES:
@@ -33,33 +40,81 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise DataError(f"{path}: not a complete .safetensors file ({error})") from error
+        raise DataError(f"{path}: not a complete .safetensors file ({excerpt(error)})") from error
 
 
 def _read_torch(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = next((line for line in str(error).splitlines() if "Unsupported" in line or "GLOBAL" in line), "")
-        raise DataError(
-            f"{path}: refused, because it holds more than tensors and plain values, or is no file of torch.save. "
-            f"Nothing in it was run. {reason.strip()}".rstrip()
-        ) from error
-    except Exception as error:  # broken bytes make torch.load raise nearly anything
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: not a complete file of torch.save ({reason})") from error
+    with open_file(path) as file:
+        content = unpickle.load_torch(file, str(path))
     if not isinstance(content, Mapping):
         raise DataError(f"{path}: holds a {type(content).__name__}; expected a dictionary of tensors")
-    facts = {str(key): value for key, value in content.items() if not isinstance(value, Tensor)}
+    facts = {str(key): value for key, value in content.items() if not _is_tensor(value)}
     for nest in _NESTS:
         if isinstance(content.get(nest), Mapping):
             content = content[nest]
             facts.pop(nest)
             break
-    weights = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    weights = {str(name): torch.from_numpy(value) for name, value in content.items() if _is_tensor(value)}
     if not weights:
-        raise DataError(f"{path}: holds no tensors; found the keys {', '.join(map(str, content)) or 'none'}")
+        raise DataError(f"{path}: holds no tensors; found the keys {listed(content) or 'none'}")
     return weights, facts
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+
+
+T = TypeVar("T")
+_SPARE = 2**24  # numbers that a network may have beyond its stored weights: a cheap one is built, then compared
+_MODULE = 2**10  # a module costs as much as some numbers, also one without parameters
+
+
+def build_to_fit(build: Callable[[], T], weights: Mapping[str, Tensor], source: object) -> T:
+    """Return what `build` returns, or raise before a network takes memory that has far more parameters than `weights`.
+
+    The sizes of a network are in a config that somebody else may have written, and could ask for any amount of memory.
+    """
+    with _registrations_limited(weights, source):
+        # First without memory, on torch's meta device. A network that cannot be built there is still stopped by the
+        # first parameter that is too large.
+        try:
+            with torch.device("meta"):
+                build()
+        except (ConfigError, DataError):
+            raise
+        except Exception:  # not for this device, or an error that comes again below
+            pass
+    with _registrations_limited(weights, source):
+        return build()
+
+
+@contextmanager
+def _registrations_limited(weights: Mapping[str, Tensor], source: object) -> Iterator[None]:
+    """Raise a DataError in modules that register more parameters, buffers and modules than fit to `weights`."""
+    stored = sum(tensor.numel() for tensor in weights.values())
+    limit, registered, this_thread = 4 * stored + _SPARE, 0, threading.get_ident()
+
+    def count(_: nn.Module, name: str, value: Any) -> None:
+        nonlocal registered
+        if threading.get_ident() != this_thread:  # the hooks see all modules of this process
+            return
+        registered += value.numel() if isinstance(value, Tensor) else _MODULE
+        if registered > limit:
+            raise DataError(
+                f"{source}: its config describes a network of more than {limit:,} numbers, but only {stored:,} "
+                "are stored as weights: the config is not that of these weights"
+            )
+
+    handles = [
+        hooks.register_module_parameter_registration_hook(count),
+        hooks.register_module_buffer_registration_hook(count),
+        hooks.register_module_module_registration_hook(count),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def norm_of(weights: Mapping[str, Tensor]) -> Norm:

@@ -1,23 +1,38 @@
 """How good a trained policy is when it does its best."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.devices import find_device
-from rewardlab.pipelines.trained_policy import latest_checkpoint, load_policy, run_config
+from rewardlab.limits import check_pixels
+from rewardlab.pipelines.trained_policy import config_file, latest_checkpoint, load_policy, run_config
+from rewardlab.pipelines.trusted_modules import import_trusted, without_modules
 from rewardlab.rl.evaluation import Evaluation
 
 
 def evaluate(
-    run: str | Path, *, episodes: int, seed: int, device: str | torch.device = "auto"
+    run: str | Path,
+    *,
+    episodes: int,
+    seed: int,
+    device: str | torch.device = "auto",
+    trust_modules: Sequence[str] = (),
 ) -> tuple[Path, dict[str, float]]:
-    """The checkpoint that was judged, and mean return, length and success of its policy."""
+    """The checkpoint that was judged, and mean return, length and success of its policy.
+
+    The run is data: `trust_modules` are the modules that may be imported for its environment.
+    """
     checkpoint = latest_checkpoint(Path(run))
+    source = config_file(checkpoint)
     cfg = run_config(checkpoint)
     refuse_robot_keys(cfg)
-    evaluation = Evaluation(dataclasses.replace(cfg.env.eval, num_envs=episodes), seed=seed)
+    env = without_modules(cfg.env.eval, trust_modules, source)
+    import_trusted(trust_modules)
+    check_pixels(*env.frame_size, f"{source}, env.eval.image_size")
+    evaluation = Evaluation(dataclasses.replace(env, num_envs=episodes), seed=seed)
     policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device(device))
     return checkpoint, evaluation.run(policy)

@@ -17,6 +17,7 @@ from rewardlab.errors import ConfigError, DataError, RewardlabError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
+from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import (
     HISTORY,
@@ -71,6 +72,9 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
         console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
         console.print(f"{name}: {path}", highlight=False, soft_wrap=True, markup=False)
+    if training.checkpoints == out / "checkpoints":  # where `evaluate` looks for them
+        command = evaluate_command(out, named_modules(cfg.env.eval))
+        console.print(f"evaluate: {command}", highlight=False, soft_wrap=True, markup=False)
     return training.checkpoint
 
 

@@ -13,6 +13,7 @@ from rewardlab.devices import CPU, seeded_generator, to_device
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.policies import Policy
 from rewardlab.errors import DataError
+from rewardlab.models.weights import build_to_fit
 from rewardlab.observations import as_observation, to_batch
 from rewardlab.rl.make import make_policy_network
 from rewardlab.run_state import load_state
@@ -54,8 +55,13 @@ def latest_checkpoint(run: Path) -> Path:
     return max(found, key=lambda path: int(path.name[12:]))
 
 
+def config_file(checkpoint: Path) -> Path:
+    """The config of the run that a checkpoint is from."""
+    return checkpoint.parent.parent / "config.yaml"
+
+
 def run_config(checkpoint: Path) -> ExperimentConfig:
-    path = checkpoint.parent.parent / "config.yaml"
+    path = config_file(checkpoint)
     if not path.is_file():
         raise DataError(f"{checkpoint}: no {path} beside it; expected a checkpoint in the directory of its run")
     return load_config(str(path), check_files=False)
@@ -63,9 +69,11 @@ def run_config(checkpoint: Path) -> ExperimentConfig:
 
 def load_policy(checkpoint: Path, cfg: ExperimentConfig, env: VectorEnv[Any, Any, Any]) -> nn.Module:
     """The policy of a checkpoint, as it would act in `env`."""
-    policy = make_policy_network(cfg, env.single_observation_space, env.single_action_space)
+    weights = load_state(checkpoint)[0]["policy"]
+    spaces = env.single_observation_space, env.single_action_space
+    policy = build_to_fit(lambda: make_policy_network(cfg, *spaces), weights, checkpoint)
     try:
-        policy.load_state_dict(load_state(checkpoint)[0]["policy"])
+        policy.load_state_dict(weights)
     except RuntimeError as error:
         raise DataError(
             f"{checkpoint}: its policy does not fit the environment, whose observations are "

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
+from rewardlab.data.images import read_image
+from rewardlab.errors import DataError
 from rewardlab.figures.metrics import FIGURES
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.figures.words import number, share, shown
@@ -197,8 +198,8 @@ def _newest_tiles(folder: Path) -> list[Tile]:
         if match is None or len(tiles) == TILES:
             continue
         try:
-            frame = np.asarray(Image.open(file).convert("RGB"))
-        except (OSError, UnidentifiedImageError):
+            frame = read_image(file)
+        except DataError:
             continue
         tiles.append(Tile(frame, file.name, float(match.group(2)), (f"iteration {int(match.group(1)):,}",)))
     return tiles

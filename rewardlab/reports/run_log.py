@@ -13,6 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import DataError
+from rewardlab.input_files import read_file
 
 HISTORY = "metrics.jsonl"
 # Columns for workers that died, each with the label of the worker, such as "env_1".
@@ -100,7 +101,7 @@ class RunLog:
 def read_history(path: str | Path) -> list[dict[str, float]]:
     """Read the rows of metrics.jsonl, one per iteration. A last row that a kill cut off is left out."""
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_file(path).decode(errors="replace").splitlines()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     rows = []

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from rewardlab.data.atomic import leftover_of, temporary_path
 from rewardlab.errors import DataError
+from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
 
 FORMAT_VERSION = 1
@@ -127,7 +128,7 @@ def _check_format(config: dict[str, Any], source: Path) -> dict[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read as text ({error})") from error
 
@@ -135,7 +136,7 @@ def _read_text(path: Path) -> str:
 def _parse(text: str, source: str) -> dict[str, Any]:
     try:
         config = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with too many digits
         raise DataError(f"{source}: not valid JSON ({error})") from error
     if not isinstance(config, dict):
         raise DataError(f"{source}: expected a JSON object, found a {type(config).__name__}")

@@ -15,6 +15,8 @@ from rewardlab.config.schema import RewardConfig, RewardModelConfig, ScoringBack
 from rewardlab.data.used_episodes import UsedEpisodes
 from rewardlab.devices import find_device
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.limits import check_pixels, excerpt
+from rewardlab.models.weights import build_to_fit
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
 from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
@@ -90,7 +92,11 @@ def load_reward_model(
         REWARD_MODELS.find(given["model_type"])  # imports the module of "module:name", which registers the model
     config = stored.config or infer_config(stored.weights, given, stored.source)
     if config["model_type"] not in REWARD_MODELS:
-        raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
+        unknown = unknown_name("reward model", config["model_type"], REWARD_MODELS)
+        raise DataError(
+            f"{stored.source}: {unknown}. For a model of your own, name the module that registers it: "
+            "rewardlab score --trust-modules MODULE, or reward.model.model_type=MODULE:NAME in a config"
+        )
     cls = REWARD_MODELS[config["model_type"]]
     model = _build(cls, _merge_settings(cls, config, given, stored), stored)
     try:
@@ -222,9 +228,12 @@ def _build(cls: type[BaseRewardModel], architecture: Mapping[str, Any], stored: 
         with warnings.catch_warnings():
             # The weights of a frozen encoder without a path are in the checkpoint.
             warnings.filterwarnings("ignore", message="freeze_encoder without")
-            return cls(**architecture)
+            model = build_to_fit(lambda: cls(**architecture), stored.weights, stored.source)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{stored.source}: its architecture cannot be built ({error})") from error
+        raise DataError(f"{stored.source}: its architecture cannot be built ({excerpt(error)})") from error
+    if isinstance(model, SuccessClassifier):  # frames of any size are resized to this one
+        check_pixels(*model.image_size[1:], f"{stored.source}, image_size")
+    return model
 
 
 def _load_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: StoredModel) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from rewardlab.data import EpisodeWriter, read_episodes, unpickle, verify
+from rewardlab import unpickle
+from rewardlab.data import EpisodeWriter, read_episodes, verify
 from rewardlab.errors import DataError
 
 

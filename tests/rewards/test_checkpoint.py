@@ -198,7 +198,7 @@ class TestBadFiles:
                 return os.mkdir, (str(tmp_path / "attacked"),)
 
         torch.save({"epoch": 0, "model_state_dict": {"encoder.conv1.weight": Attack()}}, tmp_path / "m.pt")
-        with pytest.raises(DataError, match=r"m\.pt: refused"):
+        with pytest.raises(DataError, match=r"m\.pt was refused: loading it would use .*mkdir"):
             load_reward_model(tmp_path / "m.pt")
         assert not (tmp_path / "attacked").exists()
 

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts, check_episode
-from rewardlab.errors import DataError
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.input_files import read_file
 from rewardlab.keys import IMAGES
+from rewardlab.limits import excerpt, listed
 
 Buffer: TypeAlias = bytes | memoryview
 FrameRows: TypeAlias = tuple[dict[str, npt.NDArray[np.uint8]], npt.NDArray[np.bool_]]
@@ -49,7 +51,7 @@ class EpisodeFormat(ABC):
     def identity(self, path: Path) -> str:
         """Tells the contents of episodes apart, wherever their files are."""
         with naming(path):
-            return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            return hashlib.sha256(read_file(path)).hexdigest()[:16]
 
     def labels(self, path: Path) -> npt.NDArray[np.bool_]:
         """Success per frame."""
@@ -87,14 +89,16 @@ def naming(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ConfigError:  # not about this file
+        raise
     # One odd file must not take down a look at ten thousand others.
     except Exception as error:
-        raise DataError(f"{path} is damaged or not an episode ({type(error).__name__}: {error})") from error
+        raise DataError(f"{path} is damaged or not an episode ({type(error).__name__}: {excerpt(error)})") from error
 
 
 def no_camera(camera: str, columns: Columns | list[str]) -> DataError:
     cameras = [name.removeprefix(IMAGES) for name in columns if name.startswith(IMAGES)]
-    return DataError(f"no camera '{camera}'; this episode has {', '.join(cameras) or 'no images'}")
+    return DataError(f"no camera '{camera}'; this episode has {listed(cameras) or 'no images'}")
 
 
 def row_index(t: int, length: int) -> int:

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.data import unpickle
+from rewardlab import unpickle
 from rewardlab.data.episodes import Columns, Episode
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
 from rewardlab.data.images import to_float_chw, to_uint8_hwc
 from rewardlab.errors import DataError
+from rewardlab.input_files import open_file
 from rewardlab.keys import IMAGES
+from rewardlab.limits import excerpt, listed
 from rewardlab.observations import to_numpy
 
 
@@ -40,7 +42,7 @@ class NpyFormat(EpisodeFormat):
         content = _load_dictionary(path)
         images = content.get("images")
         if not isinstance(images, dict) or not images or "labels" not in content:
-            raise DataError(f"has keys {sorted(map(str, content))}; expected 'images' (a dictionary) and 'labels'")
+            raise DataError(f"has the keys {listed(content)}; expected 'images' (a dictionary) and 'labels'")
         columns: Columns = {"success": as_labels(_flat_labels(content["labels"]))}
         for key, frames in images.items():
             if to_numpy(frames).ndim != 4:
@@ -59,7 +61,7 @@ def _flat_labels(labels: Any) -> np.ndarray[Any, Any]:
 
 def _load_dictionary(path: Path) -> dict[Any, Any]:
     """What `np.load(path, allow_pickle=True).item()` gives, without running anything that the file asks for."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         try:
             version = np.lib.format.read_magic(file)
             read_header = {
@@ -68,9 +70,10 @@ def _load_dictionary(path: Path) -> dict[Any, Any]:
             }[version]
             shape, _, dtype = read_header(file)
         except Exception as error:  # a damaged header is parsed as Python text and can fail in any way
-            raise DataError(f"is damaged or not a NumPy file ({error})") from error
+            raise DataError(f"is damaged or not a NumPy file ({excerpt(error)})") from error
         if shape != () or dtype.kind != "O":
-            raise DataError(f"holds an array {dtype} {list(shape)}; expected a dictionary with 'images' and 'labels'")
+            found = excerpt(f"{dtype} {list(shape)}")
+            raise DataError(f"holds an array {found}; expected a dictionary with 'images' and 'labels'")
         content = unpickle.load(file, str(path))
     content = content.item() if isinstance(content, np.ndarray) and content.shape == () else content
     if not isinstance(content, dict):

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.data import unpickle
+from rewardlab import unpickle
 from rewardlab.data.episodes import Array, Columns, Episode, as_action
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
+from rewardlab.input_files import open_file
 from rewardlab.keys import DEFAULT_CAMERA, IMAGES, MAIN_IMAGES, STATE
 from rewardlab.observations import to_numpy
 
@@ -36,7 +37,7 @@ class PickleFormat(EpisodeFormat):
         return [pickle.dumps(content, protocol=4)]
 
     def decode(self, path: Path) -> Episode:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = unpickle.load(file, str(path))
         if not isinstance(content, dict) or not isinstance(content.get("frames"), list) or not content["frames"]:
             raise DataError("is a pickle, but not an episode: expected a dictionary with a list of 'frames'")

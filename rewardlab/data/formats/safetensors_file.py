@@ -20,7 +20,9 @@ import safetensors
 from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, FrameRows, naming, no_camera, row_index
 from rewardlab.errors import DataError
+from rewardlab.input_files import check_is_file, open_file
 from rewardlab.keys import IMAGES
+from rewardlab.limits import excerpt, listed
 
 KIND = "rewardlab.episode"
 VERSION = 1
@@ -57,7 +59,8 @@ class SafetensorsFormat(EpisodeFormat):
             checksums = json.loads(metadata["crc32"])
             if set(checksums) != set(file.keys()):
                 raise DataError(
-                    f"has tensors {sorted(file.keys())}, its header lists {sorted(checksums)}: it is damaged"
+                    f"has the tensors {listed(sorted(file.keys()))}, its header lists {listed(sorted(checksums))}: it "
+                    "is damaged"
                 )
             columns = {name: _verified(file, name, checksums) for name in checksums}
             return Episode(columns, _facts(metadata))
@@ -68,8 +71,10 @@ class SafetensorsFormat(EpisodeFormat):
 
     def identity(self, path: Path) -> str:
         """From the header alone, which has the checksums of everything."""
-        with naming(path), path.open("rb") as file:
+        with naming(path), open_file(path) as file:
             (length,) = struct.unpack("<Q", file.read(8))
+            if length > check_is_file(path):
+                raise DataError("is damaged or not a safetensors file (its header is cut short)")
             return hashlib.sha256(file.read(length)).hexdigest()[:16]
 
     def labels(self, path: Path) -> npt.NDArray[np.bool_]:
@@ -105,6 +110,7 @@ class SafetensorsFormat(EpisodeFormat):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    check_is_file(path)
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -115,7 +121,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
                 raise DataError(f"has episode format version {found}; this rewardlab reads version {VERSION}")
             yield file, metadata
     except (safetensors.SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
-        raise DataError(f"is damaged or not a safetensors file ({error})") from error
+        raise DataError(f"is damaged or not a safetensors file ({excerpt(error)})") from error
 
 
 def _header(columns: Columns, metadata: dict[str, str]) -> bytes:
@@ -165,7 +171,7 @@ def _rows(file: Any, camera: str, rows: slice, length: int, checksums: dict[str,
     """Some frames of a camera; `checksums` goes on with them."""
     name, column = IMAGES + camera, _pictures(file, camera)
     shape, dtype = tuple(column.get_shape()), column.get_dtype()
-    if dtype != "U8" or len(shape) != 4 or shape[0] != length:
+    if dtype != "U8" or len(shape) != 4 or shape[0] != length or shape[3] != 3 or 0 in shape:
         raise DataError(f"'{name}' is {dtype} {list(shape)}; expected U8 [{length}, height, width, 3]")
     frames: npt.NDArray[np.uint8] = column[rows]
     before = checksums.get(name, _checksum_of_form(name, frames.dtype, shape))

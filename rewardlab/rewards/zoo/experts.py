@@ -15,9 +15,12 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rewardlab.data import Episode, StoredEpisode, read_episodes, unpickle
+from rewardlab import unpickle
+from rewardlab.data import Episode, StoredEpisode, read_episodes
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
+from rewardlab.input_files import open_file
+from rewardlab.limits import excerpt
 from rewardlab.observations import nest_images, read_parts
 from rewardlab.rewards.zoo.transitions import NAMES, OBSERVATIONS, Rows, find, keys_of, leading_shape
 
@@ -82,11 +85,11 @@ def _trajectories(source: Any, name: str) -> list[tuple[str, TensorDict]]:
 
 def _from_path(path: Path) -> list[tuple[str, TensorDict]]:
     if path.suffix == ".pkl" and path.is_file():
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = unpickle.load(file, str(path))
         if not isinstance(content, dict) or "frames" not in content:
             if isinstance(content, (str, Path)):
-                raise DataError(f"{path}: holds the text {content!r}, expected transitions")
+                raise DataError(f"{path}: holds the text {excerpt(content)!r}, expected transitions")
             return _trajectories(content, str(path))
     return [_from_episode(episode, "") for episode in read_episodes(path)]
 
