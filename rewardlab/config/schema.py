@@ -85,6 +85,7 @@ Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidato
 Device = Annotated[str, BeforeValidator(_device)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
+Precision = Literal["fp32", "bf16", "auto"]  # auto: the faster one on this device; on a CPU that is measured
 ScoringBackend = Literal["torch", "onnx", "auto"]  # auto: ONNX Runtime if installed, on the CPU in fp32; else torch
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Discount = Annotated[float, Field(ge=0, le=1)]
@@ -214,7 +215,7 @@ class RewardModelConfig:
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
     pretrained_encoder_path: str | None = None  # weights of the encoder alone
     freeze_encoder: bool | None = None  # train the head only
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     debug_save_dir: str | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
 
 
@@ -380,7 +381,7 @@ class ActorConfig:
 
     global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
     micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
-    precision: Literal["fp32", "bf16"] = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
+    precision: Precision = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
     threads: PositiveInt | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
     optim: OptimConfig = OptimConfig()
     model: PolicyModelConfig = PolicyModelConfig()

@@ -72,8 +72,8 @@ class SuccessClassifier(BaseRewardModel):
         clear_buffer_per_iters: int = 1,
         seed: int = 0,
     ) -> None:
-        if precision not in ("fp32", "bf16"):
-            raise ConfigError(f"precision: found {precision!r}, expected fp32 or bf16")
+        if precision not in get_args(Precision):
+            raise ConfigError(unknown_name("precision", str(precision), get_args(Precision)))
         self.network = network.eval()
         self.precision = precision
         self.learning_rate, self.batch_size, self.seed = learning_rate, batch_size, seed
@@ -149,10 +149,16 @@ class SuccessClassifier(BaseRewardModel):
         tensors = [*self.network.parameters(), *self.network.buffers()]
         key = (self.precision, self._backend, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
         if self._inference is None or key != self._inference_key:
-            dtype = compute_dtype(self.precision, self.device)
+            dtype = compute_dtype(self._scoring_precision, self.device)
             self._inference = InferenceNetwork(self.network, dtype, self._choose_backend(self._backend))
             self._inference_key = key
         return self._inference
+
+    @property
+    def _scoring_precision(self) -> Precision:
+        # With weights that are packed for it, a CPU scores frames faster in fp32, even one whose bf16 convolutions are
+        # 1.7 times as fast: 15 against 22 ms for 32 frames through ResNet-10.
+        return "fp32" if self.precision == "auto" and self.device.type == "cpu" else self.precision
 
     def use_backend(self, backend: ScoringBackend) -> None:
         """Choose the library that scores frames, as `reward.backend` of a config does; training always uses torch."""
@@ -162,7 +168,7 @@ class SuccessClassifier(BaseRewardModel):
     def _choose_backend(self, backend: ScoringBackend) -> InferenceBackend:
         if backend not in get_args(ScoringBackend):
             raise ConfigError(unknown_name("reward.backend", str(backend), get_args(ScoringBackend)))
-        fits = self.device.type == "cpu" and self.precision == "fp32"
+        fits = self.device.type == "cpu" and self._scoring_precision == "fp32"
         if backend == "auto":
             return "onnx" if fits and onnx_installed() else "torch"
         if backend == "onnx" and not onnx_installed():

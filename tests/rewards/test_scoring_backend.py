@@ -140,6 +140,15 @@ def test_auto_takes_torch_where_onnx_cannot_be_used(
     assert not runs_onnx(model)
 
 
+def test_precision_auto_scores_in_fp32_on_a_cpu(model: SuccessClassifier) -> None:
+    """Weights packed for fp32 are faster there, whatever the speed of bf16 in training."""
+    frames, _ = make_frames(3)
+    expected = model.probabilities(frames)
+    model.precision = "auto"
+    assert torch.equal(model.probabilities(frames), expected)
+    model.use_backend("onnx")
+
+
 def test_onnx_with_bf16_or_on_another_device_is_an_error(model: SuccessClassifier) -> None:
     model.precision = "bf16"
     with pytest.raises(ConfigError, match=r"reward\.backend: found onnx.*is on cpu with precision bf16"):
