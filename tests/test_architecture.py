@@ -11,7 +11,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"devices", "errors", "keys", "nested", "observations", "registry", "types"},
+    {"devices", "errors", "frame_sizes", "keys", "nested", "observations", "registry", "types"},
     {"compat", "config"},
     {"data", "figures", "models"},
     {"envs"},

@@ -24,6 +24,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
+from rewardlab.frame_sizes import Resize
+
 T = TypeVar("T")
 
 
@@ -210,6 +212,9 @@ class RewardModelConfig:
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     image_size: ImageSize | None = None
     image_keys: tuple[str, ...] | None = None  # cameras the model looks at
+    # Frames of another size than those that a classifier was trained on: "reduce" larger ones of the same aspect, and
+    # refuse others; "allow": resize any.
+    resize: Resize = "reduce"
     normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
     num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path

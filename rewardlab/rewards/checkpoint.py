@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class StoredModel:
     source: Path
     weights: dict[str, Tensor]
     config: dict[str, Any] | None
+    stated: dict[str, Any] = field(default_factory=dict)  # without a config: what the file says of its images
 
 
 def write_checkpoint(
@@ -99,7 +100,17 @@ def read_checkpoint(path: Path) -> StoredModel:
         config = _parse(_read_text(beside), str(beside))
     if isinstance(config, dict) and "architecture" in config:
         return StoredModel(path, weights, _check_format(config, path))
-    return StoredModel(path, weights, None)
+    return StoredModel(path, weights, None, _stated_images(config, facts))
+
+
+def _stated_images(*places: Any) -> dict[str, Any]:
+    """Return the image size and the cameras that a training script stored beside its weights."""
+    found: dict[str, Any] = {}
+    for place in places:
+        for key in ("image_size", "image_keys"):
+            if isinstance(place, Mapping) and isinstance(place.get(key), (list, tuple)):
+                found[key] = tuple(place[key])
+    return found
 
 
 def _read_directory(path: Path) -> StoredModel:

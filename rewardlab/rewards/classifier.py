@@ -1,5 +1,6 @@
 """Success classifiers: reward models that predict the probability of success of each frame."""
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,10 @@ from rewardlab.devices import forked_random_numbers
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.metrics import FrameScores
 from rewardlab.figures.trust import TrustFigures, assess
+from rewardlab.frame_sizes import FrameSize, Resize
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.models.classifiers import ImageClassifier, average_pool_classifier, spatial_classifier
-from rewardlab.models.image_preprocessor import ImageArray
+from rewardlab.models.image_preprocessor import ImageArray, ImagePreprocessor
 from rewardlab.models.inference import InferenceBackend, InferenceNetwork, success_probability
 from rewardlab.models.onnx_encoder import onnx_installed
 from rewardlab.models.precision import Precision, compute_dtype
@@ -97,8 +99,10 @@ class SuccessClassifier(BaseRewardModel):
 
     def _common_settings(self) -> dict[str, Any]:
         named = {name: getattr(self, name) for name in ("arch", "hidden_dim", "width", "norm", "precision")}
+        prepare = self.network.preprocess
         images = {"image_keys": list(self.image_keys), "image_size": list(self.image_size)}
-        return {**named, **images, "normalize": self.network.preprocess.normalize}
+        recorded = {camera: list(size) for camera, size in prepare.frame_sizes.items()}
+        return {**named, **images, "frame_sizes": recorded, "normalize": prepare.normalize}
 
     @property
     def image_keys(self) -> tuple[str, ...]:
@@ -107,6 +111,15 @@ class SuccessClassifier(BaseRewardModel):
     @property
     def image_size(self) -> tuple[int, int, int]:
         return self.network.preprocess.image_size
+
+    @property
+    def frame_sizes(self) -> dict[str, FrameSize]:
+        """Return the size, by camera, that frames must have; see `ImagePreprocessor.frame_size`."""
+        return {camera: self.network.preprocess.frame_size(camera) for camera in self.image_keys}
+
+    def set_frame_sizes(self, recorded: Mapping[str, tuple[int, int]]) -> None:
+        """Set the height and width, by camera, of the frames that the model is trained on; a checkpoint stores them."""
+        self.network.preprocess = dataclasses.replace(self.network.preprocess, frame_sizes=dict(recorded))
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +160,12 @@ class SuccessClassifier(BaseRewardModel):
         self._check_ready()
         # Optimizers and load_state_dict raise the version of a tensor; only writes through `.data` are not noticed.
         tensors = [*self.network.parameters(), *self.network.buffers()]
-        key = (self.precision, self._backend, *((tensor.data_ptr(), tensor._version) for tensor in tensors))
+        key = (
+            self.precision,
+            self._backend,
+            self.network.preprocess,
+            *((tensor.data_ptr(), tensor._version) for tensor in tensors),
+        )
         if self._inference is None or key != self._inference_key:
             dtype = compute_dtype(self._scoring_precision, self.device)
             self._inference = InferenceNetwork(self.network, dtype, self._choose_backend(self._backend))
@@ -348,18 +366,14 @@ class ResNetRewardModel(SuccessClassifier):
         precision: Precision = "fp32",
         width: int = 64,
         norm: Norm = "batch",
+        frame_sizes: Mapping[str, Sequence[int]] | None = None,
+        resize: Resize = "reduce",
         **training: Unpack[TrainingOptions],
     ) -> None:
         self.arch, self.hidden_dim, self.dropout, self.width, self.norm = arch, hidden_dim, dropout, width, norm
+        prepare = _preprocessor(image_keys, image_size, normalize, frame_sizes, resize)
         network = average_pool_classifier(
-            arch=arch,
-            hidden_dim=hidden_dim,
-            dropout=dropout,
-            image_size=_image_shape(image_size),
-            image_keys=_camera_names(image_keys),
-            normalize=normalize,
-            width=width,
-            norm=norm,
+            prepare, arch=arch, hidden_dim=hidden_dim, dropout=dropout, width=width, norm=norm
         )
         super().__init__(network, precision=precision, **training)
 
@@ -390,6 +404,8 @@ class BinaryRewardClassifier(SuccessClassifier):
         arch: str = "resnet10",
         width: int = 64,
         norm: Norm = "batch",
+        frame_sizes: Mapping[str, Sequence[int]] | None = None,
+        resize: Resize = "reduce",
         **training: Unpack[TrainingOptions],
     ) -> None:
         if pretrained_encoder_path is not None and not use_pretrain:
@@ -410,12 +426,10 @@ class BinaryRewardClassifier(SuccessClassifier):
         self._encoder_unread = pretrained_encoder_path is not None
         self._make_network = functools.partial(
             spatial_classifier,
+            _preprocessor(image_keys, image_size, normalize, frame_sizes, resize),
             arch=arch,
             hidden_dim=hidden_dim,
             num_spatial_blocks=num_spatial_blocks,
-            image_size=_image_shape(image_size),
-            image_keys=_camera_names(image_keys),
-            normalize=normalize,
             average=not use_pretrain,
             frozen=freeze_encoder,
             width=width,
@@ -456,12 +470,16 @@ class BinaryRewardClassifier(SuccessClassifier):
         return {**named, "freeze_encoder": self.network.frozen, **self._common_settings()}
 
 
-def _image_shape(image_size: Sequence[int]) -> tuple[int, int, int]:
+def _preprocessor(
+    image_keys: Sequence[str],
+    image_size: Sequence[int],
+    normalize: bool,
+    frame_sizes: Mapping[str, Sequence[int]] | None,
+    resize: Resize,
+) -> ImagePreprocessor:
     if len(image_size) != 3:
         raise ConfigError(f"image_size: found {list(image_size)}, expected [3, height, width]")
-    return (image_size[0], image_size[1], image_size[2])
-
-
-def _camera_names(image_keys: Sequence[str]) -> tuple[str, ...]:
     # A string is a sequence too, of characters.
-    return (image_keys,) if isinstance(image_keys, str) else tuple(image_keys)
+    cameras = (image_keys,) if isinstance(image_keys, str) else tuple(image_keys)
+    recorded: Any = {camera: tuple(size) for camera, size in (frame_sizes or {}).items()}
+    return ImagePreprocessor(cameras, tuple(image_size), normalize, recorded, resize)  # type: ignore[arg-type]

@@ -1,11 +1,12 @@
 """A complete training run of a success classifier: data, training, calibration, checkpoint and report."""
 
+import copy
 import dataclasses
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from rich.console import Console
@@ -89,6 +90,7 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     model = create_reward_model(wanted)
     if not isinstance(model, SuccessClassifier):
         raise ConfigError(f"reward.model.model_type: '{wanted.model_type}' is not trained on labelled frames")
+    model.set_frame_sizes({camera: stored[camera] for camera in cameras if camera in stored})
     return model
 
 
@@ -96,8 +98,7 @@ def _prepare(
     cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
-    validated = create_reward_model({"model_type": model.model_type, **_architecture(model)}, processes.device)
-    assert isinstance(validated, SuccessClassifier)
+    validated = copy.deepcopy(model)  # before it is sharded; everything but the weights is stored as trained
 
     def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
         validated.network.load_state_dict(weights)
@@ -146,14 +147,6 @@ def _train(
                     save_state(checkpoints / "last", state, validated.describe())
 
 
-def _architecture(model: SuccessClassifier) -> dict[str, Any]:
-    """Settings of the same network without pretrained weights: its weights will be loaded anyway."""
-    settings = model.settings()
-    if "pretrained_encoder_path" in settings:
-        settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
-    return settings
-
-
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
     model = load_success_classifier(best, device=fit.device)
@@ -190,7 +183,8 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
         "held-out data": validation.describe(),
         "data directory": ", ".join(cfg.data.paths),
         "cameras": ", ".join(model.image_keys),
-        "image size": "x".join(map(str, model.image_size[1:])),
+        "frames": ", ".join(f"{camera} {size.height}x{size.width}" for camera, size in model.frame_sizes.items()),
+        "image size of the network": "x".join(map(str, model.image_size[1:])),
         "epochs": f"{fit.progress.epoch}, best after {fit.progress.best_epoch}"
         + (f"; stopped because {fit.progress.stopped}" if fit.progress.stopped else ""),
         "seed": str(cfg.seed),
