@@ -172,8 +172,8 @@ class CollectionConfig:
 class DataConfig:
     data_path: Paths | None = None  # directory of the episodes to train on, or a list of directories
     num_samples_per_episode: NonNegativeInt = 0  # frames taken of each episode; 0 = all
-    fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = as collected
-    balanced: bool = True  # as many success as failure frames in training, whatever their numbers
+    fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = see balanced
+    balanced: bool = True  # without fail_success_ratio: as many success as failure frames; false = as collected
     augment: bool = True  # shift and recolour training frames at random
     val_fraction: Probability = 0.2  # part of the episodes held out for validation
     debug_save_dir: str | None = None  # write some training frames here, as the network sees them; null = do not

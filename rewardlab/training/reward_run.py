@@ -22,7 +22,7 @@ from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
-from rewardlab.reports.run_log import RunLog
+from rewardlab.reports.run_log import RunLog, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
@@ -42,11 +42,7 @@ def train_reward_model(
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
     best = checkpoints / "best_model"
-    if best.exists() and cfg.runner.resume_dir is None:
-        raise DataError(
-            f"{best} exists already. Choose another runner.logger.log_path, or continue that run with "
-            f"runner.resume_dir={checkpoints / 'last'}"
-        )
+    _refuse_another_run(cfg, checkpoints)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
@@ -57,6 +53,16 @@ def train_reward_model(
         if processes.leads and fit.progress.best is not None:
             _conclude(cfg, fit, validation, best, out, quiet)
     return best
+
+
+def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
+    """Raise if the directory has the model of a run that is not continued; the advice names the key that chose it."""
+    best, last = checkpoints / "best_model", checkpoints / "last"
+    if not best.exists() or cfg.runner.resume_dir is not None:
+        return
+    place = "runner.checkpoint_dir" if cfg.runner.checkpoint_dir else "runner.logger.log_path"
+    resume = f", or continue that run with runner.resume_dir={last}" if last.is_dir() else ""
+    raise DataError(f"{best} exists already, and is not replaced. Choose another {place}{resume}")
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
@@ -171,6 +177,7 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
         curves=fit.progress.curves,
         facts=facts,
     )
+    plot_scalars(out, fit.progress.step, {f"best_model/{name}": value for name, value in figures.scalars().items()})
     _summarize(console, figures, best, report)
 
 

@@ -106,7 +106,7 @@ def test_a_camera_that_is_not_to_be_had_is_known_before_the_first_reset() -> Non
 
 def test_pictures_of_observations_are_reduced_to_the_recorded_size_but_not_enlarged() -> None:
     env = make_vec_env("CartPole-v1", obs_mode="images", cameras=["front"], image_size=[3, 32, 32])
-    obs, _ = env.reset(seed=0)
+    obs = {"images": {"front": np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8)}}
 
     def frames(size: FrameSize) -> Any:
         return CameraFrames(env, ("front",), {"front": size}).now(obs)["front"]
