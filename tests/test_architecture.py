@@ -35,7 +35,9 @@ STRANGERS = [
 KNOW_COMPAT = {
     "cli/__init__.py",
     "config/load.py",
+    "config/run_checks.py",
     "pipelines/serial.py",
+    "rewards/checkpoint.py",
     "rewards/loading.py",
     "rewards/manager.py",
     "rewards/trainer.py",

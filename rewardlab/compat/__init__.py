@@ -1,7 +1,7 @@
 """Older names and DI-engine's interfaces, in today's form. No other part of the package knows them.
 
 config_keys.*       older keys of a config; the tables are in the YAML
-names.py            older names of configs and classes
+names.py            older names of configs, classes and checkpoints
 ding_configs.*      DI-engine's pairs of configs; the tables are in the YAML
 ding_rewards.py     the keys of a reward model in such a pair
 ding_models.py      reward model classes written for DI-engine

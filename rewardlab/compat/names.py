@@ -1,7 +1,8 @@
-"""Older names of configs and classes."""
+"""Older names of configs, classes and checkpoints."""
 
 import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from rewardlab.compat import show_notes
@@ -10,6 +11,7 @@ from rewardlab.errors import ConfigError
 
 CONFIG_NAMES: dict[str, str | None] = TABLES["config_names"]
 CLASS_NAMES: dict[str, str] = TABLES["class_names"]
+CHECKPOINTS: dict[str, str] = TABLES["checkpoints"]
 
 
 def todays_config_name(name: str, available: Collection[str]) -> str:
@@ -22,6 +24,16 @@ def todays_config_name(name: str, available: Collection[str]) -> str:
         advice = f"On the built-in task: {alike}" if alike in available else f"Available today: {', '.join(available)}"
         raise ConfigError(f"config '{name}' is not available yet. {advice}")
     show_notes([f"config {name} is now {today}"], stacklevel=5)
+    return today
+
+
+def todays_checkpoint(path: Path) -> Path:
+    """Return the checkpoint that lies where an older name of it is given; other paths come back unchanged."""
+    today = path.with_name(CHECKPOINTS.get(path.name, path.name))
+    if path.exists() or not today.exists():
+        return path
+    if today != path:
+        show_notes([f"{path} is not there; the checkpoint is now {today}"], stacklevel=5)
     return today
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from rewardlab.compat.names import todays_checkpoint
 from rewardlab.data.atomic import leftover_of, temporary_path
 from rewardlab.errors import DataError
 from rewardlab.models.weights import read_tensor_file
@@ -82,6 +83,7 @@ def write_checkpoint(
 
 def read_checkpoint(path: Path) -> StoredModel:
     """Read a checkpoint directory, a .safetensors file, or a .pt file with the dictionary of a training script."""
+    path = todays_checkpoint(path)
     backup = _backup_path(path)
     if not path.exists() and backup.is_dir():  # the process was killed between the renames of `_move_into_place`
         path = backup

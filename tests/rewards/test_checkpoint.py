@@ -13,6 +13,8 @@ import torch
 from reward_toys import make_batch, save_again_and_again, small_binary, small_resnet
 from safetensors.torch import load_file, save_file
 
+from rewardlab.compat import CompatibilityNote
+from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_sizes import FrameSize
@@ -292,3 +294,22 @@ class TestKill:
             assert load_reward_model(path).network is not None
         small_resnet().save(path)
         assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.parametrize("name", ["best_model.pt", "reward_model_best.pt"])
+def test_an_older_file_name_means_the_directory_beside_it(name: str, tmp_path: Path) -> None:
+    model = small_resnet()
+    there = model.save(tmp_path / "best_model")
+    with pytest.warns(CompatibilityNote, match=rf"{name} is not there; the checkpoint is now .*best_model$"):
+        loaded = load_success_classifier(tmp_path / name)
+    assert torch.equal(loaded.probabilities(make_batch(3)), model.probabilities(make_batch(3)))
+    block = {"use_reward_model": True, "model": {"checkpoint_path": str(tmp_path / name)}}
+    with pytest.warns(CompatibilityNote, match="is now"):
+        config_from_mapping({"reward": block})  # checks that the files are there
+    stored = {"state_dict": model.network.state_dict(), "config": json.loads((there / "config.json").read_text())}
+    torch.save(stored, tmp_path / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_success_classifier(tmp_path / name)  # a file of that name is what it says
+    with pytest.raises(DataError, match="no such checkpoint"):
+        load_success_classifier(tmp_path / "elsewhere" / name)
