@@ -154,6 +154,15 @@ def _from_buffer(data: Any, dtype: _Dtype, shape: Any, order: str) -> _PlainArra
     return flat.reshape(_checked_shape(shape), order="F" if order == "F" else "C").copy(order="K").view(_PlainArray)
 
 
+def _jax_array(function: Any, arguments: Any, state: Any, *_: object) -> _PlainArray:
+    """Return an array of JAX, which pickles itself as a NumPy array with facts that only JAX needs."""
+    if function is not _ALLOWED["numpy._core.multiarray", "_reconstruct"]:
+        raise _RefusedError("an array of JAX that is no array of NumPy")
+    array = _reconstruct(*arguments)
+    array.__setstate__(state)
+    return array
+
+
 def _scalar(dtype: _Dtype, data: bytes) -> Any:
     return np.frombuffer(data, dtype=dtype.dtype)[0].item()
 
@@ -205,6 +214,8 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _Function(_reconstruct),
     ("numpy._core.multiarray", "scalar"): _Function(_scalar),
     ("numpy._core.numeric", "_frombuffer"): _Function(_from_buffer),
+    ("jax._src.array", "_reconstruct_array"): _Function(_jax_array),
+    ("jax._src.device_array", "reconstruct_device_array"): _Function(_jax_array),
     ("torch.storage", "_load_from_bytes"): _Function(_torch_storage),
     ("torch._utils", "_rebuild_tensor_v2"): _Function(_torch_tensor),
 }

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.models.image_preprocessor import ImagePreprocessor, Images
-from rewardlab.models.resnet import Norm, ResNet, map_size
+from rewardlab.models.resnet import Norm, Padding, ResNet, map_size
 
 
 def success_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -127,8 +127,9 @@ def spatial_classifier(
     frozen: bool,
     width: int,
     norm: Norm,
+    padding: Padding = "symmetric",
 ) -> ImageClassifier:
-    encoder = ResNet(arch, width=width, norm=norm)
+    encoder = ResNet(arch, width=width, norm=norm, padding=padding)
     height, breadth = (map_size(side) for side in preprocess.image_size[1:])
     cameras = len(preprocess.image_keys)
     head = SpatialHead(encoder.channels, height, breadth, cameras, hidden_dim, num_spatial_blocks, average=average)

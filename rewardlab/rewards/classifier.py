@@ -26,8 +26,8 @@ from rewardlab.models.image_preprocessor import ImageArray, ImagePreprocessor
 from rewardlab.models.inference import InferenceBackend, InferenceNetwork, success_probability
 from rewardlab.models.onnx_encoder import onnx_installed
 from rewardlab.models.precision import Precision, compute_dtype
-from rewardlab.models.resnet import Norm
-from rewardlab.models.weights import check_weights, encoder_part, norm_of, read_tensor_file
+from rewardlab.models.resnet import Norm, Padding
+from rewardlab.models.weights import check_weights
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import (
     BaseRewardModel,
@@ -38,6 +38,7 @@ from rewardlab.rewards.base import (
 )
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.rewards.labelled_frames import LabelledFrames
+from rewardlab.rewards.pretrained_encoder import read_pretrained_encoder
 from rewardlab.rewards.zoo.transitions import read_images, read_labels
 
 MINI_BATCH = 256
@@ -404,6 +405,7 @@ class BinaryRewardClassifier(SuccessClassifier):
         arch: str = "resnet10",
         width: int = 64,
         norm: Norm = "batch",
+        padding: Padding = "symmetric",
         frame_sizes: Mapping[str, Sequence[int]] | None = None,
         resize: Resize = "reduce",
         **training: Unpack[TrainingOptions],
@@ -421,7 +423,7 @@ class BinaryRewardClassifier(SuccessClassifier):
         if freeze_encoder is None:
             freeze_encoder = pretrained_encoder_path is not None
         self.arch, self.hidden_dim, self.num_spatial_blocks = arch, hidden_dim, num_spatial_blocks
-        self.use_pretrain, self.width, self.norm = use_pretrain, width, norm
+        self.use_pretrain, self.width, self.norm, self.padding = use_pretrain, width, norm, padding
         self.pretrained_encoder_path = pretrained_encoder_path
         self._encoder_unread = pretrained_encoder_path is not None
         self._make_network = functools.partial(
@@ -434,17 +436,17 @@ class BinaryRewardClassifier(SuccessClassifier):
             frozen=freeze_encoder,
             width=width,
         )
-        super().__init__(self._make_network(norm=norm), precision=precision, **training)
+        super().__init__(self._make_network(norm=norm, padding=padding), precision=precision, **training)
 
     def load_pretrained_encoder(self) -> None:
-        """Read the encoder's weights from `pretrained_encoder_path`; the kind of normalisation is inferred."""
+        """Read the encoder's weights from `pretrained_encoder_path`; the file decides on norm and padding."""
         if self.pretrained_encoder_path is None:
             raise ConfigError("pretrained_encoder_path: found null, expected the path of a ResNet's weights")
         path = Path(self.pretrained_encoder_path)
-        weights = encoder_part(read_tensor_file(path)[0], path)
-        if norm_of(weights) != self.norm:
-            self.norm = norm_of(weights)
-            self.network = self._make_network(norm=self.norm).eval().to(self.device)
+        weights, norm, padding = read_pretrained_encoder(path)
+        if (norm, padding) != (self.norm, self.padding):
+            self.norm, self.padding = norm, padding
+            self.network = self._make_network(norm=norm, padding=padding).eval().to(self.device)
         check_weights(self.network.encoder.state_dict(), weights, path)
         self.network.encoder.load_state_dict(weights)
         self._encoder_unread = False
@@ -465,7 +467,7 @@ class BinaryRewardClassifier(SuccessClassifier):
             self.load_pretrained_encoder()
 
     def settings(self) -> dict[str, Any]:
-        own = ("num_spatial_blocks", "pretrained_encoder_path", "use_pretrain")
+        own = ("num_spatial_blocks", "pretrained_encoder_path", "use_pretrain", "padding")
         named = {name: getattr(self, name) for name in own}
         return {**named, "freeze_encoder": self.network.frozen, **self._common_settings()}
 
