@@ -272,8 +272,8 @@ class TestRefused:
         path.write_bytes(pickle.dumps({"episodes": np.zeros(3)}))
         with pytest.raises(DataError, match=r"expected the parameters of one ResNet.*found episodes"):
             read_pretrained_encoder(path)
-        path.write_bytes(pickle.dumps(print))
-        with pytest.raises(DataError, match=r"refused.*builtins\.print"):
+        path.write_bytes(pickle.dumps(eval))
+        with pytest.raises(DataError, match=r"refused.*builtins\.eval"):
             read_pretrained_encoder(path)
         with pytest.raises(DataError, match="no such file"):
             read_pretrained_encoder(tmp_path / "none.pkl")
