@@ -5,6 +5,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, TypedDict, Unpack, get_args
 
 import torch
@@ -483,5 +484,7 @@ def _preprocessor(
         raise ConfigError(f"image_size: found {list(image_size)}, expected [3, height, width]")
     # A string is a sequence too, of characters.
     cameras = (image_keys,) if isinstance(image_keys, str) else tuple(image_keys)
+    if not isinstance(frame_sizes, (Mapping, NoneType)):
+        raise ConfigError(f"frame_sizes: found a {type(frame_sizes).__name__}, expected [height, width] by camera")
     recorded: Any = {camera: tuple(size) for camera, size in (frame_sizes or {}).items()}
     return ImagePreprocessor(cameras, tuple(image_size), normalize, recorded, resize)  # type: ignore[arg-type]

@@ -128,6 +128,18 @@ def test_the_size_of_recorded_frames_is_stored_beside_that_of_the_network(tmp_pa
     assert allowed.probabilities(frames[:, :64, :64]).shape == (2,)
 
 
+@pytest.mark.parametrize(
+    "sizes", [5, [1], {"base_camera": 7}, {"base_camera": [10**9, 10**9]}, {"base_camera": ["8", 8]}, {"x": [8, 8]}]
+)
+def test_a_recorded_size_that_cannot_be_is_refused(sizes: object, tmp_path: Path) -> None:
+    path = small_resnet().save(tmp_path / "m")
+    config = json.loads((path / "config.json").read_text())
+    config["architecture"]["frame_sizes"] = sizes
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises((ConfigError, DataError), match="frame_sizes|cannot be built"):
+        load_success_classifier(path)
+
+
 def test_a_checkpoint_without_the_recorded_size_goes_by_that_of_its_network(tmp_path: Path) -> None:
     path = small_resnet().save(tmp_path / "older")
     config = json.loads((path / "config.json").read_text())
