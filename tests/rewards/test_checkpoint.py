@@ -136,7 +136,7 @@ def test_a_recorded_size_that_cannot_be_is_refused(sizes: object, tmp_path: Path
     config = json.loads((path / "config.json").read_text())
     config["architecture"]["frame_sizes"] = sizes
     (path / "config.json").write_text(json.dumps(config))
-    with pytest.raises((ConfigError, DataError), match="frame_sizes|cannot be built"):
+    with pytest.raises((ConfigError, DataError), match=r"frame_sizes|cannot be built"):
         load_success_classifier(path)
 
 
