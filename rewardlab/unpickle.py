@@ -516,12 +516,23 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
+def _jax_array(budget: Budget, function: Any, arguments: Any, state: Any, *_: object) -> Array:
+    """Return an array that JAX pickled: what NumPy would call to rebuild it, and its state."""
+    if function is not _ALLOWED["numpy._core.multiarray", "_reconstruct"] or type(state) is not tuple:
+        raise _RefusedError("an array of JAX that is no array of NumPy")
+    array = _reconstruct(budget)
+    _set_array(budget, array, state)
+    return array
+
+
 class _PickleUnpickler(_PlainUnpickler):
     """Reads a pickle of Python's own, in which a torch storage is a file of `torch.save` by itself."""
 
     allowed: ClassVar[dict[tuple[str, str], Any]] = {
         **_ALLOWED,
         ("torch.storage", "_load_from_bytes"): _Function(_torch_storage),
+        ("jax._src.array", "_reconstruct_array"): _Function(_jax_array),
+        ("jax._src.device_array", "reconstruct_device_array"): _Function(_jax_array),
     }
 
 

@@ -15,7 +15,19 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"devices", "errors", "input_files", "keys", "limits", "nested", "observations", "registry", "types", "unpickle"},
+    {
+        "devices",
+        "errors",
+        "frame_sizes",
+        "input_files",
+        "keys",
+        "limits",
+        "nested",
+        "observations",
+        "registry",
+        "types",
+        "unpickle",
+    },
     {"compat", "config"},
     {"data", "compat.robot_recording", "figures", "models"},
     {"envs"},
@@ -39,7 +51,9 @@ STRANGERS = [
 KNOW_COMPAT = {
     "cli/__init__.py",
     "config/load.py",
+    "config/run_checks.py",
     "pipelines/serial.py",
+    "rewards/checkpoint.py",
     "rewards/loading.py",
     "rewards/manager.py",
     "rewards/trainer.py",

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 from rewardlab.cli.command import Commands, add_command, add_trust_option
 
 if TYPE_CHECKING:
+    from rewardlab.config.schema import RewardModelConfig
     from rewardlab.data import StoredEpisode
     from rewardlab.pipelines.score import ScoredFile
 
@@ -32,6 +33,13 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="library that computes the scores; auto: ONNX Runtime if it is installed (default: %(default)s)",
     )
     add_trust_option(command)
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key of reward.model, such as image_size=[3,128,128] for weights that do not say it, or resize=allow",
+    )
     command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
     command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
     command.add_argument("--out", metavar="FILE", help="write there (default: print)")
@@ -78,7 +86,10 @@ def _score(arguments: argparse.Namespace) -> int:
     # ONNX Runtime computes on the CPU, whatever else the machine has.
     device = "cpu" if (arguments.backend, arguments.device) == ("onnx", "auto") else arguments.device
     model = load_success_classifier(
-        arguments.checkpoint, device=find_device(device, "--device"), backend=arguments.backend
+        arguments.checkpoint,
+        overrides=_model_settings(arguments.set),
+        device=find_device(device, "--device"),
+        backend=arguments.backend,
     )
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
     plots = _plot_files(arguments.plot, inputs.episodes)
@@ -108,6 +119,14 @@ def _score(arguments: argparse.Namespace) -> int:
         if place:
             print(f"{kind}: {place}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _model_settings(given: Sequence[str]) -> "RewardModelConfig | None":
+    """Check KEY=VALUE of reward.model as in a config."""
+    from rewardlab.config import config_from_mapping
+
+    keys = [f"reward.model.{text}" for text in given]
+    return config_from_mapping({}, keys, check_files=False).reward.models[0] if given else None
 
 
 def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:

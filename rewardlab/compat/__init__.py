@@ -1,7 +1,7 @@
 """Older names and DI-engine's interfaces, in today's form. No other part of the package knows them.
 
 config_keys.*       older keys of a config; the tables are in the YAML
-names.*             older names of configs, classes and functions; the table is in the YAML
+names.*             older names of configs, classes, functions and checkpoints; the table is in the YAML
 embodied.py         classes of the older form
 robot_recording.py  recordings of robots in one pickle
 ding_configs.*      DI-engine's pairs of configs; the tables are in the YAML

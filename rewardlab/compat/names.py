@@ -1,7 +1,8 @@
-"""Older names of configs, classes and functions."""
+"""Older names of configs, classes, functions and checkpoints."""
 
 import importlib
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from rewardlab.compat import read_tables, show_notes
@@ -10,6 +11,7 @@ from rewardlab.errors import ConfigError
 from rewardlab.nested import nest
 
 CONFIG_NAMES: dict[str, dict[str, Any]] = TABLES["config_names"]
+CHECKPOINTS: dict[str, str] = TABLES["checkpoints"]
 NAMES_OF: dict[str, dict[str, dict[str, Any]]] = read_tables("names.yaml")  # says what it means
 NAMES = {name: row for names in NAMES_OF.values() for name, row in names.items()}
 
@@ -28,6 +30,16 @@ def todays_config(name: str, available: Collection[str]) -> tuple[str, dict[str,
     given = f", with {', '.join(f'{key}={value}' for key, value in keys.items())}" if keys else ""
     show_notes([f"config {name} is now {row['config']}{given}"], stacklevel=5)
     return row["config"], nest(keys)
+
+
+def todays_checkpoint(path: Path) -> Path:
+    """Return the checkpoint that lies where an older name of it is given; other paths come back unchanged."""
+    today = path.with_name(CHECKPOINTS.get(path.name, path.name))
+    if path.exists() or not today.exists():
+        return path
+    if today != path:
+        show_notes([f"{path} is not there; the checkpoint is now {today}"], stacklevel=5)
+    return today
 
 
 def find(name: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from rewardlab.compat.names import todays_checkpoint
 from rewardlab.config.schema import ExperimentConfig, RewardModelConfig
 from rewardlab.errors import ConfigError
 
@@ -107,7 +108,7 @@ def _files(cfg: ExperimentConfig) -> Iterator[tuple[str, str]]:
         yield "runner.resume_dir", cfg.runner.resume_dir
     for model in cfg.reward.models if cfg.reward.use_reward_model else ():
         if model.checkpoint_path:
-            yield "reward.model.checkpoint_path", model.checkpoint_path
+            yield "reward.model.checkpoint_path", str(todays_checkpoint(Path(model.checkpoint_path)))
         yield from (("reward.model.options.expert_data_path", path) for path in _expert_paths(model) if path)
     if cfg.runner.task == "train_reward":
         yield from (("data.data_path", path) for path in cfg.data.paths)

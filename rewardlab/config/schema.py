@@ -24,6 +24,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
+from rewardlab.frame_sizes import Resize
+
 T = TypeVar("T")
 
 
@@ -85,6 +87,7 @@ Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidato
 Device = Annotated[str, BeforeValidator(_device)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
+Precision = Literal["fp32", "bf16", "auto"]  # auto: the faster one on this device; on a CPU that is measured
 ScoringBackend = Literal["torch", "onnx", "auto"]  # auto: ONNX Runtime if installed, on the CPU in fp32; else torch
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Discount = Annotated[float, Field(ge=0, le=1)]
@@ -169,8 +172,8 @@ class CollectionConfig:
 class DataConfig:
     data_path: Paths | None = None  # directory of the episodes to train on, or a list of directories
     num_samples_per_episode: NonNegativeInt = 0  # frames taken of each episode; 0 = all
-    fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = as collected
-    balanced: bool = True  # as many success as failure frames in training, whatever their numbers
+    fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = see balanced
+    balanced: bool = True  # without fail_success_ratio: as many success as failure frames; false = as collected
     augment: bool = True  # shift and recolour training frames at random
     val_fraction: Probability = 0.2  # part of the episodes held out for validation
     debug_save_dir: str | None = None  # write some training frames here, as the network sees them; null = do not
@@ -209,12 +212,15 @@ class RewardModelConfig:
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     image_size: ImageSize | None = None
     image_keys: tuple[str, ...] | None = None  # cameras the model looks at
+    # Frames of another size than those that a classifier was trained on: "reduce" larger ones of the same aspect, and
+    # refuse others; "allow": resize any.
+    resize: Resize = "reduce"
     normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
     num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
     pretrained_encoder_path: str | None = None  # weights of the encoder alone
     freeze_encoder: bool | None = None  # train the head only
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     debug_save_dir: str | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
 
 
@@ -380,7 +386,7 @@ class ActorConfig:
 
     global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
     micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
-    precision: Literal["fp32", "bf16"] = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
+    precision: Precision = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
     threads: PositiveInt | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
     optim: OptimConfig = OptimConfig()
     model: PolicyModelConfig = PolicyModelConfig()

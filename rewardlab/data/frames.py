@@ -108,7 +108,10 @@ def sample_per_episode(table: FrameTable, count: int, seed: int) -> FrameTable:
 
 
 def limit_failures(table: FrameTable, fail_success_ratio: float | None, seed: int) -> FrameTable:
-    """At most `fail_success_ratio` failure frames per success frame (null: all). For training only."""
+    """Return at most `fail_success_ratio` failure frames per success frame (None: all), for training only.
+
+    The loader repeats frames where there are too few; here, surplus ones are dropped, so that an epoch is shorter.
+    """
     if fail_success_ratio is None:
         return table
     failures = np.flatnonzero(~table.label)

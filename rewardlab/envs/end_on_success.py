@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from rewardlab.envs.step_results import Bools, CameraFrames, Frames
+from rewardlab.envs.step_results import FINAL_FRAMES, Bools, CameraFrames, Frames
+from rewardlab.frame_sizes import FrameSize
 from rewardlab.observations import as_observation, final_rows, to_numpy
 
 Verdict: TypeAlias = Callable[[dict[str, Frames]], Bools]  # frames by camera, [n, H, W, 3] -> success, bool [n]
@@ -16,35 +17,46 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
     """Around a vector environment that resets in the same step: an episode also terminates at the first frame that
     `verdict` calls a success.
 
-    The frames of `cameras` become a part of the final observations: after the reset nobody could draw them.
+    It looks at the frames of cameras at the sizes `scored`. After the reset nobody could draw them, so they become a
+    part of the infos (FINAL_FRAMES), and those of `cameras` at `image_size` a part of the final observations.
     """
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], verdict: Verdict, cameras: Sequence[str], image_size: tuple[int, int]
+        self,
+        env: VectorEnv[Any, Any, Any],
+        verdict: Verdict,
+        scored: Mapping[str, FrameSize],
+        cameras: Sequence[str] = (),
+        image_size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(env)
         self.verdict = verdict
-        self._frames = CameraFrames(env, cameras, image_size, advice=". A reward model with ends_episode looks at it")
-        self._frames.check()
+        self._scored = CameraFrames(env, list(scored), scored, advice=". A reward model with ends_episode looks at it")
+        self._scored.check()
+        self._others = CameraFrames(env, cameras, image_size, advice=". env.train.cameras or data.collection names it")
+        self._others.check()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         done = to_numpy(terminated) | to_numpy(truncated)
-        frames = self._frames.following(obs, infos, done)
-        ends = self.verdict(frames) & ~done
+        scored = self._scored.following(obs, infos, done)
+        ends = self.verdict(scored) & ~done
         if not (done | ends).any():
             return obs, reward, terminated, truncated, infos
+        frames = self._others.following(obs, infos, done)
         final_obs = np.full(self.num_envs, None, object)
         for rows, source in ((np.flatnonzero(done), infos.get("final_obs")), (np.flatnonzero(ends), obs)):
             if len(rows):
                 seen = as_observation(final_rows(source, rows))
                 drawn = {camera: pictures[rows] for camera, pictures in frames.items()}
-                seen["images"] = drawn | seen.get("images", {})
+                if drawn:
+                    seen["images"] = drawn | seen.get("images", {})
                 for place, row in enumerate(rows):
                     final_obs[row] = _row(seen, place)
         now = {key: value for key, value in infos.items() if not key.lstrip("_").startswith("final_")}
         final_info = _merge(now, infos.get("final_info"), done)
         infos = {**infos, "final_obs": final_obs, "final_info": final_info, "_final_obs": done | ends}
+        infos[FINAL_FRAMES] = scored
         if ends.any():
             obs, _ = self.env.reset(options={"reset_mask": ends})
         return obs, reward, to_numpy(terminated) | ends, truncated, infos

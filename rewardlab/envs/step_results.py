@@ -8,19 +8,22 @@ scores frames uses this module, so that the two are never confused.
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
+from rewardlab.frame_sizes import FrameSize, resize_frames
 from rewardlab.keys import SUCCESS_KEYS
 from rewardlab.observations import Array, camera_images, final_rows, is_image, to_numpy
 
 Frames: TypeAlias = npt.NDArray[np.uint8]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Infos: TypeAlias = Mapping[str, Any]
+
+# In infos, from wrappers that end episodes: frames [N, H, W, 3] by camera, true in the rows of the final observations.
+FINAL_FRAMES = "final_frames"
 
 
 class CameraFrames:
@@ -30,20 +33,25 @@ class CameraFrames:
     `render_cameras`. Without that, what is in the observation is resized, and a single camera that is not there is the
     environment's `render()`.
 
-    `image_size` is height and width; None keeps the size as it is. `advice` ends the error about a missing camera.
+    `image_size` is height and width, to which pictures of any size are resized; or, by camera, the size at which
+    frames for a reward model were recorded; None keeps the size as it is. `advice` ends the error about a missing
+    camera.
     """
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
         cameras: Sequence[str],
-        image_size: tuple[int, int] | None = None,
+        image_size: tuple[int, int] | Mapping[str, FrameSize] | None = None,
         *,
         advice: str = "",
     ) -> None:
         self.env = env
         self.cameras = tuple(cameras)
-        self.image_size = None if image_size is None else tuple(image_size)
+        if isinstance(image_size, Mapping):
+            self._sizes: dict[str, FrameSize] = dict(image_size)
+        else:
+            self._sizes = {} if image_size is None else dict.fromkeys(cameras, FrameSize(*image_size, resize="allow"))
         self.autoreset = autoreset_mode(env)
         self._advice = advice
         self._render_cameras = getattr(env.unwrapped, "render_cameras", None)
@@ -77,6 +85,9 @@ class CameraFrames:
         if infos.get("final_obs") is None:
             raise DataError("the environment resets in the same step but gives no infos['final_obs']")
         observed = self._observed(final_rows(infos["final_obs"], env_ids))
+        for camera, frames in infos.get(FINAL_FRAMES, {}).items():
+            if camera in self.cameras and self._fits(camera, frames):
+                observed[camera] = frames[env_ids]
         return self._complete(observed, env_ids=env_ids, final=True)
 
     def following(self, obs: Any, infos: Infos, ended: Bools) -> dict[str, Frames]:
@@ -99,34 +110,39 @@ class CameraFrames:
 
     def _complete(self, pictures: dict[str, Array], **which: Any) -> dict[str, Frames]:
         if self._render_cameras is not None:
-            pictures = {camera: found for camera, found in pictures.items() if self._fits(found)}
+            pictures = {camera: found for camera, found in pictures.items() if self._fits(camera, found)}
         absent = [camera for camera in self.cameras if camera not in pictures]
         if absent:
             pictures |= self._draw(absent, **which)
         for camera in absent:
             if camera not in pictures:
                 raise self._missing(camera)
-        return {camera: self._resized(to_uint8_hwc(pictures[camera], camera)) for camera in self.cameras}
+        frames = {camera: to_uint8_hwc(pictures[camera], camera) for camera in self.cameras}
+        return {c: resize_frames(frames[c], self._sizes[c], c) if c in self._sizes else frames[c] for c in frames}
 
     def _draw(self, cameras: Sequence[str], env_ids: Array | None = None, **which: Any) -> dict[str, Array]:
         if self._render_cameras is not None:
-            return dict(self._render_cameras(cameras, image_size=self.image_size, env_ids=env_ids, **which))
+            drawn: dict[str, Array] = {}
+            for size, names in self.by_size(cameras).items():
+                drawn |= self._render_cameras(names, image_size=size, env_ids=env_ids, **which)
+            return drawn
         if not self._renders:
             return {}
         frames = np.stack([to_numpy(frame) for frame in self.env.render() or ()])
         return {cameras[0]: frames if env_ids is None else frames[env_ids]}
 
-    def _fits(self, pictures: Array) -> bool:
+    def by_size(self, cameras: Sequence[str]) -> dict[tuple[int, int] | None, list[str]]:
+        """Return these cameras by the height and width of their frames; None is the size that they have."""
+        grouped: dict[tuple[int, int] | None, list[str]] = {}
+        for camera in cameras:
+            grouped.setdefault(self._sizes[camera].pixels if camera in self._sizes else None, []).append(camera)
+        return grouped
+
+    def _fits(self, camera: str, pictures: Array) -> bool:
         if pictures.ndim != 4 or 3 not in (pictures.shape[-1], pictures.shape[1]):
             return False
         size = pictures.shape[1:3] if pictures.shape[-1] == 3 else pictures.shape[2:]
-        return self.image_size is None or size == self.image_size
-
-    def _resized(self, frames: Frames) -> Frames:
-        if self.image_size is None or frames.shape[1:3] == self.image_size:
-            return frames
-        height, width = self.image_size
-        return np.stack([cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in frames])
+        return camera not in self._sizes or size == self._sizes[camera].pixels
 
     def _offered(self) -> list[str]:
         parts = camera_images(self.env.observation_space, unnamed=self._only)

@@ -57,6 +57,11 @@ class TrustFigures:
             f"The median delay is {say('delay_median')}."
         )
 
+    def scalars(self) -> dict[str, float]:
+        """Return the metrics that are known, as single numbers to plot."""
+        known = {name: estimate.value for name, estimate in self.estimates.items() if estimate.value is not None}
+        return {"threshold": self.threshold, "temperature": self.temperature, **known}
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "warnings": list(self.warnings)}
 

@@ -1,13 +1,11 @@
 """Networks that look at one frame and say how much it looks like success."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rewardlab.models.image_preprocessor import ImagePreprocessor, Images
-from rewardlab.models.resnet import Norm, ResNet, map_size
+from rewardlab.models.resnet import Norm, Padding, ResNet, map_size
 
 
 def success_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -116,37 +114,27 @@ class ImageClassifier(nn.Module):
 
 
 def average_pool_classifier(
-    *,
-    arch: str,
-    hidden_dim: int,
-    dropout: float,
-    image_size: tuple[int, int, int],
-    image_keys: Sequence[str],
-    normalize: bool,
-    width: int,
-    norm: Norm,
+    preprocess: ImagePreprocessor, *, arch: str, hidden_dim: int, dropout: float, width: int, norm: Norm
 ) -> ImageClassifier:
     encoder = ResNet(arch, width=width, norm=norm)
-    head = AveragePoolHead(encoder.channels, len(image_keys), hidden_dim, dropout)
-    return ImageClassifier(ImagePreprocessor(tuple(image_keys), image_size, normalize), encoder, head)
+    head = AveragePoolHead(encoder.channels, len(preprocess.image_keys), hidden_dim, dropout)
+    return ImageClassifier(preprocess, encoder, head)
 
 
 def spatial_classifier(
+    preprocess: ImagePreprocessor,
     *,
     arch: str,
     hidden_dim: int,
     num_spatial_blocks: int,
-    image_size: tuple[int, int, int],
-    image_keys: Sequence[str],
-    normalize: bool,
     average: bool,
     frozen: bool,
     width: int,
     norm: Norm,
+    padding: Padding = "symmetric",
 ) -> ImageClassifier:
-    encoder = ResNet(arch, width=width, norm=norm)
-    height, breadth = (map_size(side) for side in image_size[1:])
-    head = SpatialHead(
-        encoder.channels, height, breadth, len(image_keys), hidden_dim, num_spatial_blocks, average=average
-    )
-    return ImageClassifier(ImagePreprocessor(tuple(image_keys), image_size, normalize), encoder, head, frozen=frozen)
+    encoder = ResNet(arch, width=width, norm=norm, padding=padding)
+    height, breadth = (map_size(side) for side in preprocess.image_size[1:])
+    cameras = len(preprocess.image_keys)
+    head = SpatialHead(encoder.channels, height, breadth, cameras, hidden_dim, num_spatial_blocks, average=average)
+    return ImageClassifier(preprocess, encoder, head, frozen=frozen)

@@ -1,30 +1,31 @@
 """Prepares images for a classifier's network. It is a part of the model, so that training, scoring from files and
 scoring inside RL cannot differ."""
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from rewardlab.devices import to_device
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_sizes import FrameSize, Resize, resample, to_recorded_size
 from rewardlab.observations import has_colors_last
+from rewardlab.registry import unknown_name
 
 ImageArray: TypeAlias = Tensor | np.ndarray[Any, Any]
 Images: TypeAlias = Mapping[str, ImageArray] | ImageArray
 
+MAX_SIDE = 4096  # height or width of recorded frames
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
 class ImagePreprocessor:
-    """Checks, scales, resizes and normalises the images of the cameras a model looks at.
+    """Checks, resizes and normalises the images of the cameras a model looks at.
 
     In: per camera uint8 or floats in [0, 1], [B, H, W, 3] or [B, 3, H, W], a tensor or a NumPy array; with one camera
     also the array alone. Out: float32 [B, cameras, 3, height, width] in the order of `image_keys`.
@@ -33,8 +34,18 @@ class ImagePreprocessor:
     image_keys: tuple[str, ...]
     image_size: tuple[int, int, int]
     normalize: bool = True
+    frame_sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # recorded: height, width by camera
+    resize: Resize = "reduce"
 
     def __post_init__(self) -> None:
+        if self.resize not in get_args(Resize):
+            raise ConfigError(unknown_name("resize", str(self.resize), get_args(Resize)))
+        for camera, size in self.frame_sizes.items():
+            # Of a file, and an environment draws what it says: a frame of 4096x4096 has 48 MB.
+            sane = len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
+            if camera not in self.image_keys or not sane:
+                expected = f"[height, width] up to {MAX_SIDE} of {', '.join(self.image_keys)}"
+                raise ConfigError(f"frame_sizes: found {camera}: {list(size)}, expected {expected}")
         if len(self.image_size) != 3 or self.image_size[0] != 3 or min(self.image_size) < 1:
             raise ConfigError(f"image_size: found {list(self.image_size)}, expected [3, height, width]")
         if not self.image_keys or len(set(self.image_keys)) != len(self.image_keys):
@@ -63,16 +74,15 @@ class ImagePreprocessor:
             raise DataError(f"no images of camera '{missing[0]}'; found: {found}. The model was trained on this camera")
         return {key: images[key] for key in self.image_keys}
 
+    def frame_size(self, camera: str) -> FrameSize:
+        """Return the size that frames of a camera must have: that of the recorded ones, else of the network."""
+        height, width = self.frame_sizes.get(camera, self.image_size[1:])
+        return FrameSize(height, width, self.resize, recorded=camera in self.frame_sizes)
+
     def _prepare(self, array: ImageArray, camera: str, device: torch.device | None) -> Tensor:
-        pixels = to_unit_floats(array, camera, device)
-        size = self.image_size[1:]
-        if pixels.shape[2:] != size:
-            found = "x".join(map(str, pixels.shape[2:]))
-            warnings.warn(
-                f"images of camera '{camera}' are {found}; the model works at {size[0]}x{size[1]}: they are resized",
-                stacklevel=2,
-            )
-            pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=True, align_corners=False)
+        pixels = to_recorded_size(to_unit_floats(array, camera, device), self.frame_size(camera), camera)
+        if pixels.shape[2:] != self.image_size[1:]:
+            pixels = resample(pixels, self.image_size[1:])
         if self.normalize:
             mean = torch.tensor(IMAGENET_MEAN, device=pixels.device).view(3, 1, 1)
             std = torch.tensor(IMAGENET_STD, device=pixels.device).view(3, 1, 1)

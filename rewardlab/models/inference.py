@@ -26,7 +26,7 @@ from rewardlab.models.classifiers import ImageClassifier
 from rewardlab.models.folded_resnet import fold_batch_norm, run_resnet
 from rewardlab.models.image_preprocessor import Images
 from rewardlab.models.onnx_encoder import OnnxEncoder
-from rewardlab.models.resnet import ResNet
+from rewardlab.models.resnet import ResNet, SameConv2d, pad_same
 
 InferenceBackend: TypeAlias = Literal["torch", "onnx"]
 
@@ -116,6 +116,8 @@ class _PackedEncoder:
         return maps.contiguous()
 
     def convolution(self, layer: nn.Conv2d, x: Tensor, add: Tensor | None = None, relu: bool = False) -> Tensor:
+        if isinstance(layer, SameConv2d):
+            x = pad_same(x, 0.0)
         # The operations that torch.compile uses on a CPU; their arguments end with parameters of the activation.
         geometry = (layer.padding, layer.stride, layer.dilation, layer.groups)
         if not layer.weight.is_mkldnn:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.models.folded_resnet import run_resnet
-from rewardlab.models.resnet import ResNet
+from rewardlab.models.resnet import ResNet, SameConv2d, SameMaxPool2d
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -63,9 +63,11 @@ class _Graph:
 
     def convolution(self, layer: nn.Conv2d, x: str, add: str | None = None, relu: bool = False) -> str:
         weights = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
-        pads = [int(side) for side in layer.padding] * 2
+        padding: dict[str, Any] = {"pads": [int(side) for side in layer.padding] * 2}
+        if isinstance(layer, SameConv2d):
+            padding = {"auto_pad": "SAME_UPPER"}
         names = [self._weight(weight) for weight in weights]
-        return self._finish(self._node("Conv", x, *names, strides=list(layer.stride), pads=pads), add, relu)
+        return self._finish(self._node("Conv", x, *names, strides=list(layer.stride), **padding), add, relu)
 
     def group_norm(self, layer: nn.GroupNorm, x: str, add: str | None = None, relu: bool = False) -> str:
         # ONNX has a node for it only in newer versions: an instance norm of the groups does the same.
@@ -78,8 +80,11 @@ class _Graph:
         return self._finish(self._node("Add", self._node("Mul", normed, scale), shift), add, relu)
 
     def max_pool(self, layer: nn.MaxPool2d, x: str) -> str:
+        padding: dict[str, Any] = {"pads": [layer.padding] * 4}
+        if isinstance(layer, SameMaxPool2d):
+            padding = {"auto_pad": "SAME_UPPER"}
         sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride}
-        return self._node("MaxPool", x, pads=[layer.padding] * 4, **{key: [size] * 2 for key, size in sizes.items()})
+        return self._node("MaxPool", x, **padding, **{key: [size] * 2 for key, size in sizes.items()})
 
     def _finish(self, x: str, add: str | None, relu: bool) -> str:
         if add is not None:

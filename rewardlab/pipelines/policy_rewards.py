@@ -11,6 +11,7 @@ from rewardlab.config import ExperimentConfig
 from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.errors import ConfigError
 from rewardlab.figures.score_histogram import ScoreHistogram
+from rewardlab.frame_sizes import FrameSize
 from rewardlab.rewards.audit import Alarm, Audit
 from rewardlab.rewards.loading import model_class, named_models
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, RewardRule, TermFacts, compute_reward, model_reward
@@ -77,7 +78,15 @@ class PolicyRewards:
         cameras = tuple(dict.fromkeys(camera for facts in self.facts.values() for camera in facts.term.cameras))
         terminal = self.terminal_only or self.cfg.reward.reward_mode == "terminal"
         stored = any(facts.term.cameras and facts.term.rescored != "never" for facts in self.facts.values())
-        return FrameRequest(cameras, terminal, stored) if cameras else None
+        return FrameRequest(cameras, self._frame_sizes(), terminal, stored) if cameras else None
+
+    def _frame_sizes(self) -> dict[str, FrameSize]:
+        """Return the size of the frames of each camera: the largest that a model wants, as others reduce it."""
+        largest: dict[str, FrameSize] = {}
+        for facts in self.facts.values():
+            for camera, size in facts.term.frame_sizes.items():
+                largest[camera] = max(largest.get(camera, size), size)
+        return largest
 
     @property
     def success_detectors(self) -> list[str]:

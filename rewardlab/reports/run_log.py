@@ -98,6 +98,16 @@ class RunLog:
             self.directory = self._tensorboard = None
 
 
+def plot_scalars(directory: Path, step: int, figures: Mapping[str, float]) -> None:
+    """Log figures of a run that has ended to TensorBoard."""
+    try:
+        with SummaryWriter(str(directory)) as writer:
+            for name, value in figures.items():
+                writer.add_scalar(name, value, step)
+    except OSError as error:
+        warnings.warn(f"{directory}: figures cannot be written for TensorBoard ({error.strerror})", stacklevel=2)
+
+
 def read_history(path: str | Path) -> list[dict[str, float]]:
     """Read the rows of metrics.jsonl, one per iteration. A last row that a kill cut off is left out."""
     try:

@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from rewardlab.compat.names import todays_checkpoint
 from rewardlab.data.atomic import leftover_of, temporary_path
 from rewardlab.errors import DataError
 from rewardlab.input_files import read_file
@@ -38,6 +39,7 @@ class StoredModel:
     source: Path
     weights: dict[str, Tensor]
     config: dict[str, Any] | None
+    stated: dict[str, Any] = field(default_factory=dict)  # without a config: what the file says of its images
 
 
 def write_checkpoint(
@@ -82,6 +84,7 @@ def write_checkpoint(
 
 def read_checkpoint(path: Path) -> StoredModel:
     """Read a checkpoint directory, a .safetensors file, or a .pt file with the dictionary of a training script."""
+    path = todays_checkpoint(path)
     backup = _backup_path(path)
     if not path.exists() and backup.is_dir():  # the process was killed between the renames of `_move_into_place`
         path = backup
@@ -100,7 +103,17 @@ def read_checkpoint(path: Path) -> StoredModel:
         config = _parse(_read_text(beside), str(beside))
     if isinstance(config, dict) and "architecture" in config:
         return StoredModel(path, weights, _check_format(config, path))
-    return StoredModel(path, weights, None)
+    return StoredModel(path, weights, None, _stated_images(config, facts))
+
+
+def _stated_images(*places: Any) -> dict[str, Any]:
+    """Return the image size and the cameras that a training script stored beside its weights."""
+    found: dict[str, Any] = {}
+    for place in places:
+        for key in ("image_size", "image_keys"):
+            if isinstance(place, Mapping) and isinstance(place.get(key), (list, tuple)):
+                found[key] = tuple(place[key])
+    return found
 
 
 def _read_directory(path: Path) -> StoredModel:

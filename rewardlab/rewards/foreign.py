@@ -17,7 +17,7 @@ KERNEL = "head.pooling.kernel"
 def infer_config(weights: Mapping[str, Tensor], given: Mapping[str, Any], source: object) -> dict[str, Any]:
     """Return a `config.json` for weights without one.
 
-    Settings that cannot be inferred (cameras, image size ...) are taken from `given`, else they have their defaults.
+    Settings that cannot be inferred are taken from `given`, else they have their defaults; the image size has none.
     """
     try:
         spatial = KERNEL in weights
@@ -31,11 +31,11 @@ def infer_config(weights: Mapping[str, Tensor], given: Mapping[str, Any], source
         channels = architecture["width"] * 8 * ARCHITECTURES[architecture["arch"]].block.expansion
         if spatial:
             architecture["num_spatial_blocks"] = weights[KERNEL].shape[3]
-            architecture["image_size"] = _infer_image_size(weights[KERNEL], given, source)
+            architecture["image_size"] = _image_size(given, source, weights[KERNEL])
             architecture["use_pretrain"] = keeps_feature_map(weights[KERNEL], architecture["image_size"])
             channels *= architecture["num_spatial_blocks"]
         else:
-            architecture["image_size"] = given.get("image_size", (3, 128, 128))
+            architecture["image_size"] = _image_size(given, source)
         architecture["image_keys"] = tuple(given.get("image_keys", (DEFAULT_CAMERA,)))
     except (KeyError, IndexError, ValueError) as error:
         found = ", ".join(list(weights)[:4])
@@ -47,10 +47,7 @@ def infer_config(weights: Mapping[str, Tensor], given: Mapping[str, Any], source
             f"image_keys: found {list(architecture['image_keys'])}, but the weights in {source} are for "
             f"{inputs // channels} cameras: name them in order"
         )
-    assumed = "threshold 0.5"
-    if "image_size" not in given:
-        assumed += f", image_size {list(architecture['image_size'])}"
-    note = f"{source} has no config; assumed: {assumed}"
+    note = f"{source} has no config; assumed: threshold 0.5"
     warnings.warn(note, stacklevel=2)
     model_type = "binary_classifier" if spatial else "resnet_reward"
     return {"model_type": model_type, "architecture": architecture, "notes": [note]}
@@ -76,15 +73,20 @@ def _infer_arch(weights: Mapping[str, Tensor], source: object) -> str:
     raise DataError(f"{source}: no known ResNet has {list(counts)} blocks; known: {', '.join(ARCHITECTURES)}")
 
 
-def _infer_image_size(kernel: Tensor, given: Mapping[str, Any], source: object) -> tuple[int, int, int]:
-    height, width = kernel.shape[1:3]
+def _image_size(given: Mapping[str, Any], source: object, kernel: Tensor | None = None) -> tuple[int, int, int]:
+    """Return the image size of a config; a pooling `kernel` [C, H, W, F] must be for images of that size."""
+    height, width = (1, 1) if kernel is None else kernel.shape[1:3]
     averaged = (height, width) == (1, 1)
+    about = "" if averaged else f", at about {32 * height}x{32 * width} by the shape of its pooling"
     if "image_size" not in given:
-        return (3, 64, 64) if averaged else (3, 32 * height, 32 * width)
-    _, image_height, image_width = given["image_size"]
-    if not averaged and (map_size(image_height), map_size(image_width)) != (height, width):
         raise ConfigError(
-            f"image_size: the config says {list(given['image_size'])}, but {source} was trained on images "
-            f"of about {[3, 32 * height, 32 * width]}"
+            f"reward.model.image_size: not given, and {source} does not say at which size its network was trained"
+            f"{about}. Set it, such as reward.model.image_size=[3,128,128] (rewardlab score: --set "
+            "'image_size=[3,128,128]')"
         )
-    return (3, image_height, image_width)
+    size = given["image_size"]
+    if len(size) != 3:
+        raise ConfigError(f"reward.model.image_size: found {list(size)}, expected [3, height, width]")
+    if not averaged and (map_size(size[1]), map_size(size[2])) != (height, width):
+        raise ConfigError(f"reward.model.image_size: found {list(size)}, but {source} was trained{about[1:]}")
+    return (3, size[1], size[2])

@@ -80,8 +80,8 @@ class LabelledFrames:
             return self._read(in_memory, on_disk), labels
         except RuntimeError as error:
             raise DataError(
-                f"the images to train on differ in size, layout or dtype ({error}); frames of a run are rendered at "
-                "env.train.image_size, recorded frames are as they were collected"
+                f"the images to train on differ in size, layout or dtype ({error}); recorded frames are as they were "
+                "collected, and frames of a run have the size that the checkpoint says (else env.train.image_size)"
             ) from error
 
     def state_dict(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_feature_map
 _NOT_MODEL_ARGUMENTS = ("checkpoint_path", "debug_save_dir", "weight", "cotrain", "name", "ends_episode")
 # Keys that change neither weights nor scores: a run may set them differently than the checkpoint.
 _MAY_DIFFER = (
-    *("precision", "dropout", "freeze_encoder"),
+    *("precision", "dropout", "freeze_encoder", "resize"),
     *("learning_rate", "batch_size", "update_per_collect", "clear_buffer_per_iters", "seed", "expert_data_path"),
 )
 
@@ -55,9 +55,10 @@ def create_reward_model(
         return ding_models.make(cls, settings, device, tb_logger)
     settings = {key: value for key, value in settings.items() if key not in _NOT_MODEL_ARGUMENTS}
     accepted = _arguments(cls)
-    # Every config has a precision; models without one always run in fp32.
-    if settings.get("precision") == "fp32" and "precision" not in accepted:
-        del settings["precision"]
+    # Every config has these keys; models without them always run in fp32, or look at no frames.
+    for key in ("precision", "resize"):
+        if key not in accepted and settings.get(key) == getattr(RewardModelConfig(), key):
+            del settings[key]
     for key in settings:
         if key not in accepted:
             raise ConfigError(unknown_name(f"key of reward model '{name}'", key, accepted))
@@ -90,7 +91,7 @@ def load_reward_model(
         given["model_type"] = given.pop("type")
     if "model_type" in given:
         REWARD_MODELS.find(given["model_type"])  # imports the module of "module:name", which registers the model
-    config = stored.config or infer_config(stored.weights, given, stored.source)
+    config = stored.config or infer_config(stored.weights, {**stored.stated, **given}, stored.source)
     if config["model_type"] not in REWARD_MODELS:
         unknown = unknown_name("reward model", config["model_type"], REWARD_MODELS)
         raise DataError(
@@ -112,10 +113,14 @@ def load_reward_model(
 
 
 def load_success_classifier(
-    path: str | Path, *, device: str | torch.device = "cpu", backend: ScoringBackend = "torch"
+    path: str | Path,
+    *,
+    overrides: Any = None,
+    device: str | torch.device = "cpu",
+    backend: ScoringBackend = "torch",
 ) -> SuccessClassifier:
-    """Load a success classifier; a checkpoint of another kind of reward model is an error."""
-    model = load_reward_model(path, device=device, backend=backend)
+    """Load a success classifier as `load_reward_model` does; another kind of reward model is an error."""
+    model = load_reward_model(path, overrides=overrides, device=device, backend=backend)
     if not isinstance(model, SuccessClassifier):
         raise DataError(f"{path}: holds a '{model.model_type}', expected a success classifier")
     return model

@@ -10,7 +10,7 @@ transitions again, how its estimate becomes a reward, and its weight. The estima
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -21,6 +21,7 @@ from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.devices import on_cpu
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_sizes import FrameSize
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import BaseRewardModel, LooksAt, checked_scores
 from rewardlab.rewards.classifier import SuccessClassifier
@@ -61,6 +62,7 @@ class RewardTerm:
     name: str
     looks_at: LooksAt = "transitions"
     cameras: tuple[str, ...] = ()  # cameras whose frames the model looks at
+    frame_sizes: Mapping[str, FrameSize] = field(default_factory=dict)  # by camera: the size at which it wants them
     scored: Literal["every_step", "last_step"] = "every_step"  # steps of an episode that the model scores
     rescored: Literal["never", "when_changed", "when_sampled"] = "never"  # when it scores stored transitions again
     probability_map: ProbabilityMap | None = None  # None: the estimate is already a reward
@@ -333,6 +335,7 @@ class RewardManager:
             name,
             looks_at=model.looks_at,
             cameras=tuple(model.image_keys) if frames else (),  # type: ignore[attr-defined]
+            frame_sizes=_frame_sizes(model) if frames else {},
             scored="last_step" if last_step else "every_step",
             rescored=rescored,
             probability_map=probability_map,
@@ -345,3 +348,12 @@ class RewardManager:
         if self.config.reward_threshold is not None:
             return self.config.reward_threshold
         return float(getattr(model, "threshold", 0.5))
+
+
+def _frame_sizes(model: BaseRewardModel) -> dict[str, FrameSize]:
+    """Return the size at which a model wants the frames of each camera."""
+    if isinstance(model, SuccessClassifier):
+        return model.frame_sizes
+    size = getattr(model, "image_size", None)  # of a model that is defined elsewhere: any frame is resized to it
+    cameras: tuple[str, ...] = tuple(model.image_keys)  # type: ignore[attr-defined]
+    return {} if size is None else dict.fromkeys(cameras, FrameSize(size[1], size[2], resize="allow"))

@@ -103,9 +103,9 @@ class DrawnVecEnv(VectorEnv[Any, Any, Any]):
         if venv.has_attr("camera_names"):
             self.camera_names = venv.get_attr("camera_names", 0)[0]
         kept: dict[ImageSize, dict[str, None]] = {}
-        for model in manager.models.values():
-            if model.looks_at == "frames":
-                kept.setdefault(tuple(model.image_size[1:]), {}).update(dict.fromkeys(model.image_keys))  # type: ignore[attr-defined]
+        for term in manager.terms:
+            for camera, size in term.frame_sizes.items():
+                kept.setdefault(size.pixels, {})[camera] = None
         venv.env_method("keep_frames", {size: tuple(cameras) for size, cameras in kept.items()})
 
     def _render_cameras(

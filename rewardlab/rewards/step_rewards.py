@@ -45,15 +45,15 @@ class StepRewards:
         self._running = np.zeros(env.num_envs, bool)
         self._before = TensorDict()
         self._cameras: dict[str, CameraFrames] = {}
-        for name, model in manager.models.items():
-            if model.looks_at == "frames":
-                size = model.image_size[1:]  # type: ignore[attr-defined]
-                self._cameras[name] = CameraFrames(env, model.image_keys, size, advice=advice)  # type: ignore[attr-defined]
-                self._cameras[name].check()
-            elif model.looks_at == "episodes":
+        for term in manager.terms:
+            if term.looks_at == "frames":
+                self._cameras[term.name] = CameraFrames(env, term.cameras, term.frame_sizes, advice=advice)
+                self._cameras[term.name].check()
+            elif term.looks_at == "episodes":
+                model_type = manager.models[term.name].model_type
                 raise ConfigError(
-                    f"reward model '{model.model_type}' scores whole episodes, and a wrapper sees single steps; use it "
-                    "with `rewardlab run`"
+                    f"reward model '{model_type}' scores whole episodes, and a wrapper sees single steps; use it with "
+                    "`rewardlab run`"
                 )
         if self.autoreset != AutoresetMode.DISABLED and any(term.ends_episode for term in manager.terms):
             raise ConfigError(

@@ -117,6 +117,8 @@ class RewardTrainer:
         for term in self.manager.terms:  # as they are now: a classifier chooses its threshold again after training
             if term.probability_map is not None:
                 metrics[f"reward_model/{term.name}_threshold"] = term.probability_map.threshold
+            if term.learns:
+                metrics |= _held_out_metrics(term.name, self.models[term.name])
         result = self.estimate_rollout(rollout)
         return result._replace(metrics=metrics | result.metrics)
 
@@ -202,6 +204,13 @@ class ScalarMeans:
         """Return the mean of every scalar since the last call."""
         values, self._values = self._values, {}
         return {tag: sum(numbers) / len(numbers) for tag, numbers in values.items()}
+
+
+def _held_out_metrics(name: str, model: BaseRewardModel) -> dict[str, float]:
+    """Return the FPR, recall and ROC-AUC of a classifier on held-out episodes, as of its last calibration."""
+    estimates = getattr(model, "metrics", {}).get("estimates", {})
+    values = {key: estimates.get(key, {}).get("value") for key in ("fpr", "recall", "roc_auc")}
+    return {f"reward_model/{name}_valid_{key}": value for key, value in values.items() if value is not None}
 
 
 def needs_trainer(config: RewardConfig, model_config: RewardModelConfig) -> bool:

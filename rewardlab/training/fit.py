@@ -70,8 +70,8 @@ class Fit:
         self.device = self.processes.device
         self.progress = FitProgress()
         self._validate = validate
-        wants_bf16 = cfg.reward.models[0].precision == "bf16"
-        self.bf16 = wants_bf16 and compute_dtype("bf16", self.device) == torch.bfloat16
+        bf16 = compute_dtype(cfg.reward.models[0].precision, self.device) == torch.bfloat16
+        self.bf16 = self.processes.mean(float(bf16)) == 1.0  # the same format in all processes
         self.processes.shard(network, self.bf16)
         trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optim = cfg.actor.optim

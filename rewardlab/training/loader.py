@@ -11,7 +11,10 @@ from rewardlab.training.processes import Processes
 
 
 class FrameLoader:
-    """Yields training batches: reshuffled every epoch, both classes equally often if `data.balanced`.
+    """Yields training batches, reshuffled every epoch.
+
+    `data.fail_success_ratio` is the number of failure frames per success frame in them; without it, both classes come
+    equally often if `data.balanced`, else as often as in the data. Frames of a class that has too few are repeated.
 
     The order depends on the seed and the epoch alone, so that a resumed run and one on several processes see the same
     global batches; each process reads its share of them.
@@ -21,7 +24,7 @@ class FrameLoader:
         self.table = table
         self.frames = StoredFrames(table, cameras)
         self.global_batch_size = cfg.actor.global_batch_size
-        self.balanced = cfg.data.balanced
+        self.fail_success_ratio = cfg.data.fail_success_ratio or (1.0 if cfg.data.balanced else None)
         self.seed = cfg.seed
         share = self.global_batch_size // processes.size
         self._share = slice(processes.rank * share, (processes.rank + 1) * share)
@@ -37,11 +40,12 @@ class FrameLoader:
     def _order(self, rng: np.random.Generator) -> Ints:
         """Return a whole number of batches of rows; the last batch is filled up with rows from the front."""
         wanted = len(self) * self.global_batch_size
-        if not self.balanced:
+        if self.fail_success_ratio is None:
             return np.resize(rng.permutation(len(self.table)), wanted)
         classes = [np.flatnonzero(self.table.label), np.flatnonzero(~self.table.label)]
-        halves = [wanted // 2, wanted - wanted // 2]
-        picked = [_repeated(rng, rows, n) for rows, n in zip(classes, halves, strict=True)]
+        successes = min(max(1, int(wanted / (1 + self.fail_success_ratio))), wanted - 1)
+        counts = [successes, wanted - successes]
+        picked = [_repeated(rng, rows, n) for rows, n in zip(classes, counts, strict=True)]
         return rng.permutation(np.concatenate(picked))
 
 

@@ -1,11 +1,12 @@
 """A complete training run of a success classifier: data, training, calibration, checkpoint and report."""
 
+import copy
 import dataclasses
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from rich.console import Console
@@ -21,7 +22,7 @@ from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
-from rewardlab.reports.run_log import RunLog
+from rewardlab.reports.run_log import RunLog, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import checkpoint_directory, load_state, save_state
 from rewardlab.training.debug_frames import save_training_frames
@@ -41,11 +42,7 @@ def train_reward_model(
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     checkpoints = checkpoint_directory(cfg)
     best = checkpoints / "best_model"
-    if best.exists() and cfg.runner.resume_dir is None:
-        raise DataError(
-            f"{best} exists already. Choose another runner.logger.log_path, or continue that run with "
-            f"runner.resume_dir={checkpoints / 'last'}"
-        )
+    _refuse_another_run(cfg, checkpoints)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
@@ -56,6 +53,16 @@ def train_reward_model(
         if processes.leads and fit.progress.best is not None:
             _conclude(cfg, fit, validation, best, out, quiet)
     return best
+
+
+def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
+    """Raise if the directory has the model of a run that is not continued; the advice names the key that chose it."""
+    best, last = checkpoints / "best_model", checkpoints / "last"
+    if not best.exists() or cfg.runner.resume_dir is not None:
+        return
+    place = "runner.checkpoint_dir" if cfg.runner.checkpoint_dir else "runner.logger.log_path"
+    resume = f", or continue that run with runner.resume_dir={last}" if last.is_dir() else ""
+    raise DataError(f"{best} exists already, and is not replaced. Choose another {place}{resume}")
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
@@ -89,6 +96,7 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     model = create_reward_model(wanted)
     if not isinstance(model, SuccessClassifier):
         raise ConfigError(f"reward.model.model_type: '{wanted.model_type}' is not trained on labelled frames")
+    model.set_frame_sizes({camera: stored[camera] for camera in cameras if camera in stored})
     return model
 
 
@@ -96,8 +104,7 @@ def _prepare(
     cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
-    validated = create_reward_model({"model_type": model.model_type, **_architecture(model)}, processes.device)
-    assert isinstance(validated, SuccessClassifier)
+    validated = copy.deepcopy(model)  # before it is sharded; everything but the weights is stored as trained
 
     def validate(weights: dict[str, torch.Tensor]) -> dict[str, float]:
         validated.network.load_state_dict(weights)
@@ -146,14 +153,6 @@ def _train(
                     save_state(checkpoints / "last", state, validated.describe())
 
 
-def _architecture(model: SuccessClassifier) -> dict[str, Any]:
-    """Settings of the same network without pretrained weights: its weights will be loaded anyway."""
-    settings = model.settings()
-    if "pretrained_encoder_path" in settings:
-        settings |= {"pretrained_encoder_path": None, "freeze_encoder": False}
-    return settings
-
-
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
     """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
     model = load_success_classifier(best, device=fit.device)
@@ -178,6 +177,7 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
         curves=fit.progress.curves,
         facts=facts,
     )
+    plot_scalars(out, fit.progress.step, {f"best_model/{name}": value for name, value in figures.scalars().items()})
     _summarize(console, figures, best, report)
 
 
@@ -190,7 +190,8 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
         "held-out data": validation.describe(),
         "data directory": ", ".join(cfg.data.paths),
         "cameras": ", ".join(model.image_keys),
-        "image size": "x".join(map(str, model.image_size[1:])),
+        "frames": ", ".join(f"{camera} {size.height}x{size.width}" for camera, size in model.frame_sizes.items()),
+        "image size of the network": "x".join(map(str, model.image_size[1:])),
         "epochs": f"{fit.progress.epoch}, best after {fit.progress.best_epoch}"
         + (f"; stopped because {fit.progress.stopped}" if fit.progress.stopped else ""),
         "seed": str(cfg.seed),

@@ -1,7 +1,7 @@
 """The worker that steps environments and records their transitions, their episodes and the frames to score."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import CameraFrames, following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
+from rewardlab.frame_sizes import FrameSize
 from rewardlab.observations import Observation, as_observation, final_rows, replace_rows, stack_steps, to_batch
 from rewardlab.workers.reward import RewardWorker
 
@@ -36,6 +37,7 @@ class FrameRequest:
     """The frames that reward models look at."""
 
     cameras: tuple[str, ...]
+    sizes: Mapping[str, FrameSize] = field(default_factory=dict)  # at which models want them; absent: env.image_size
     terminal: bool = False  # only the last frame of each episode; the others are not rendered
     stored: bool = False  # the learner stores them, for models that score them again: they are in the transitions
 
@@ -86,8 +88,8 @@ class EnvWorker:
         if success_detector is not None:
             success_detector.init_worker()
             collected = () if collection is None else collection.cameras or ()
-            cameras = dict.fromkeys([*(frames.cameras if frames else ()), *config.cameras, *collected])
-            self.env = EndOnSuccess(self.env, self._predict_success, list(cameras), config.frame_size)
+            cameras = list(dict.fromkeys([*config.cameras, *collected]))
+            self.env = EndOnSuccess(self.env, self._predict_success, self._sizes(frames), cameras, config.frame_size)
         if collection is not None:
             self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
         self._frames = self._camera_frames()
@@ -172,9 +174,8 @@ class EnvWorker:
 
     def _concatenate(self, parts: list[Images]) -> Images:
         assert self.request is not None
-        height, width = self.config.frame_size
-        nothing = np.zeros((0, height, width, 3), np.uint8)
-        return {camera: np.concatenate([nothing, *(part[camera] for part in parts)]) for camera in self.request.cameras}
+        none = {c: np.zeros((0, *size.pixels, 3), np.uint8) for c, size in self._sizes(self.request).items()}
+        return {camera: np.concatenate([none[camera], *(part[camera] for part in parts)]) for camera in none}
 
     def fetch_episodes(self) -> Episodes:
         """Return the episodes that ended since the last call."""
@@ -208,11 +209,16 @@ class EnvWorker:
             self._ended.append(Episodes(*(column[ended] for column in columns)))
             self._return[ended], self._length[ended], self._once[ended] = 0, 0, False
 
+    def _sizes(self, request: FrameRequest | None) -> dict[str, FrameSize]:
+        """Return the size of the frames for each camera of the request."""
+        here = FrameSize(*self.config.frame_size, resize="allow")  # as collected: env.image_size is resized to as well
+        wanted = {camera: request.sizes.get(camera, here) for camera in request.cameras} if request else {}
+        return {camera: here if size.pixels == here.pixels else size for camera, size in wanted.items()}
+
     def _camera_frames(self) -> CameraFrames | None:
         if self.request is None:
             return None
-        frames = CameraFrames(
-            self.env, self.request.cameras, self.config.frame_size, advice=". The reward model looks at it"
-        )
+        sizes = self._sizes(self.request)
+        frames = CameraFrames(self.env, self.request.cameras, sizes, advice=". The reward model looks at it")
         frames.check()
         return frames

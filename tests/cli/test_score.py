@@ -13,7 +13,7 @@ from PIL import Image
 
 from rewardlab.cli import main
 from rewardlab.data import read_episodes
-from rewardlab.rewards import ResNetRewardModel, load_reward_model
+from rewardlab.rewards import ResNetRewardModel, load_reward_model, load_success_classifier
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +192,19 @@ def test_wrong_usage_says_what_is_expected(option: list[str], capsys: pytest.Cap
     with pytest.raises(SystemExit):
         main(["score", "model", "path", *option])
     assert f"found '{option[1]}', expected" in capsys.readouterr().err
+
+
+def test_the_size_of_bare_weights_and_resizing_are_set_on_the_command_line(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(load_success_classifier(checkpoint).network.state_dict(), tmp_path / "bare.pt")
+    Image.new("RGB", (16, 16)).save(tmp_path / "small.png")
+    command = ["score", str(tmp_path / "bare.pt"), str(tmp_path / "small.png")]
+    assert main(command) == 2
+    assert "reward.model.image_size: not given" in capsys.readouterr().err
+    size = ["--set", "image_size=[3,32,32]"]
+    assert main([*command, *size]) == 1
+    assert "are 16x16" in capsys.readouterr().err
+    assert main([*command, *size, "--set", "resize=allow"]) == 0
+    assert main([*command, "--set", "image_sise=[3,32,32]"]) == 2
+    assert "image_size" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import following_success
+from rewardlab.frame_sizes import FrameSize
 
 PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 
@@ -37,7 +38,8 @@ class Counter(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize("ends_at", [2, 99])
 def test_success_of_the_last_frame_is_known(ends_at: int) -> None:
     inner = SyncVectorEnv([Counter] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    env = EndOnSuccess(inner, lambda frames: frames["eye"][:, 0, 0, 0] == ends_at, ["eye"], (8, 8))
+    scored = {"eye": FrameSize(8, 8)}
+    env = EndOnSuccess(inner, lambda frames: frames["eye"][:, 0, 0, 0] == ends_at, scored, ["eye"], (8, 8))
     env.reset(seed=0)
     step = min(ends_at, 3)
     for _ in range(step):

@@ -10,6 +10,7 @@ from rewardlab.envs import make_vec_env
 from rewardlab.envs.step_results import CameraFrames, following_success, success_of
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.errors import DataError
+from rewardlab.frame_sizes import FrameSize
 from rewardlab.observations import final_rows
 
 
@@ -101,6 +102,21 @@ def test_a_camera_that_is_not_to_be_had_is_known_before_the_first_reset() -> Non
     with pytest.raises(DataError, match="no camera 'side': the environment has front"):
         CameraFrames(pictures, ("side",)).check()
     CameraFrames(pictures, ("front",)).check()
+
+
+def test_pictures_of_observations_are_reduced_to_the_recorded_size_but_not_enlarged() -> None:
+    env = make_vec_env("CartPole-v1", obs_mode="images", cameras=["front"], image_size=[3, 32, 32])
+    obs = {"images": {"front": np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8)}}
+
+    def frames(size: FrameSize) -> Any:
+        return CameraFrames(env, ("front",), {"front": size}).now(obs)["front"]
+
+    assert np.array_equal(frames(FrameSize(32, 32)), obs["images"]["front"])
+    assert frames(FrameSize(16, 16)).shape == (1, 16, 16, 3)
+    for size in (FrameSize(48, 48), FrameSize(16, 20)):
+        with pytest.raises(DataError, match=r"camera 'front' are 32x32; .*env\.train\.image_size=\[3,"):
+            frames(size)
+    assert frames(FrameSize(48, 48, resize="allow")).shape == (1, 48, 48, 3)
 
 
 def test_an_environment_that_resets_in_the_same_step_without_saying_so_is_refused() -> None:

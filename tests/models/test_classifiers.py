@@ -13,6 +13,7 @@ from rewardlab.models.classifiers import (
     spatial_classifier,
     success_loss,
 )
+from rewardlab.models.image_preprocessor import ImagePreprocessor
 from rewardlab.models.inference import InferenceBackend, InferenceNetwork, success_probability
 from rewardlab.models.resnet import Norm
 
@@ -22,16 +23,8 @@ Build = Callable[..., ImageClassifier]
 def average(
     keys: tuple[str, ...] = ("a",), size: int = 64, norm: Norm = "batch", arch: str = "resnet10"
 ) -> ImageClassifier:
-    return average_pool_classifier(
-        arch=arch,
-        hidden_dim=30,
-        dropout=0.1,
-        image_size=(3, size, size),
-        image_keys=keys,
-        normalize=True,
-        width=8,
-        norm=norm,
-    )
+    prepare = ImagePreprocessor(keys, (3, size, size))
+    return average_pool_classifier(prepare, arch=arch, hidden_dim=30, dropout=0.1, width=8, norm=norm)
 
 
 def spatial(
@@ -43,12 +36,10 @@ def spatial(
     averaged: bool = False,
 ) -> ImageClassifier:
     return spatial_classifier(
+        ImagePreprocessor(keys, (3, size, size)),
         arch=arch,
         hidden_dim=30,
         num_spatial_blocks=4,
-        image_size=(3, size, size),
-        image_keys=keys,
-        normalize=True,
         average=averaged,
         frozen=frozen,
         width=8,

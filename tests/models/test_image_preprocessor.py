@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_sizes import FrameSize, resize_frames
 from rewardlab.models.image_preprocessor import IMAGENET_MEAN, IMAGENET_STD, ImagePreprocessor
 
 SIZE = (3, 32, 40)
@@ -39,14 +40,29 @@ def test_numbers_by_hand(frames: torch.Tensor) -> None:
     assert ImagePreprocessor(("cam",), SIZE)(frames)[1, 0, 2, 5, 7] == pytest.approx(normal, rel=1e-5)
 
 
-def test_resize_is_antialiased_and_announced() -> None:
+def test_larger_frames_are_reduced_with_antialiasing() -> None:
     """A grid of single black and white pixels becomes grey; without antialiasing it would stay black and white."""
     grid = torch.zeros(1, 64, 80, 3, dtype=torch.uint8)
     grid[:, ::2, ::2] = 255
     grid[:, 1::2, 1::2] = 255
-    with pytest.warns(UserWarning, match="64x80.*32x40"):
-        small = ImagePreprocessor(("cam",), SIZE, normalize=False)(grid)
+    small = ImagePreprocessor(("cam",), SIZE, normalize=False)(grid)
     assert (small - 0.5).abs().max() < 0.1
+
+
+def test_frames_larger_than_the_recorded_ones_become_like_them(frames: torch.Tensor) -> None:
+    """Recorded at 16x20 and trained at 32x40, that is enlarged: a sharper frame is not what the network knows."""
+    prepare = ImagePreprocessor(("cam",), SIZE, frame_sizes={"cam": (16, 20)})
+    recorded = torch.from_numpy(resize_frames(frames.numpy(), FrameSize(16, 20), "cam"))
+    assert torch.equal(prepare(frames), prepare(recorded))
+    assert not torch.equal(prepare(frames), ImagePreprocessor(("cam",), SIZE)(frames))
+
+
+@pytest.mark.parametrize("size", [(16, 20), (31, 39), (48, 48)])
+def test_smaller_frames_and_other_aspects_are_refused(size: tuple[int, int]) -> None:
+    images = torch.zeros(1, *size, 3, dtype=torch.uint8)
+    with pytest.raises(DataError, match=r"camera 'cam' are .*32x40.*reward\.model\.resize=allow"):
+        ImagePreprocessor(("cam",), SIZE)(images)
+    assert ImagePreprocessor(("cam",), SIZE, resize="allow")(images).shape == (1, 1, *SIZE)
 
 
 def test_cameras_come_in_the_order_of_the_keys(frames: torch.Tensor) -> None:
@@ -90,3 +106,7 @@ def test_settings_are_checked() -> None:
         ImagePreprocessor(("a",), (1, 32, 32))
     with pytest.raises(ConfigError, match="image_keys"):
         ImagePreprocessor(("a", "a"), SIZE)
+    with pytest.raises(ConfigError, match=r"resize.*alow.*allow"):
+        ImagePreprocessor(("a",), SIZE, resize="alow")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"frame_sizes: found b: \[8, 8\]"):
+        ImagePreprocessor(("a",), SIZE, frame_sizes={"b": (8, 8)})

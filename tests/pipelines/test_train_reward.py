@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rewardlab.cli import main
 from rewardlab.data import read_episodes
-from rewardlab.rewards import load_reward_model
+from rewardlab.models.resnet import ResNet
+from rewardlab.rewards import load_reward_model, load_success_classifier
 from rewardlab.run_state import load_state, save_state
 
 SMALL = [
@@ -74,6 +77,51 @@ def test_a_run_is_not_overwritten_and_can_be_continued(
     last = run / "checkpoints" / "last"
     assert train(episodes, run, f"runner.resume_dir={last}", "runner.max_epochs=3") == 0
     assert load_state(last)[0]["progress"]["epoch"] == 3
+
+
+def test_a_second_model_in_one_checkpoint_dir_gets_the_advice_that_helps(
+    run: Path, episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another log_path does not help: the model goes to checkpoint_dir."""
+    there = run / "checkpoints"
+    assert train(episodes, tmp_path / "second", f"runner.checkpoint_dir={there}") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Choose another runner.checkpoint_dir" in said
+    assert "log_path" not in said
+
+
+def scalars(out: Path) -> dict[str, list[int]]:
+    """The steps of every curve in TensorBoard."""
+    found: dict[str, list[int]] = {}
+    for file in out.glob("events.out.tfevents.*"):
+        events = EventAccumulator(str(file))
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            found.setdefault(tag, []).extend(event.step for event in events.Scalars(tag))
+    return found
+
+
+def test_validation_figures_are_in_tensorboard(episodes: Path, tmp_path: Path) -> None:
+    assert train(episodes, tmp_path / "run", "runner.val_check_interval=2", "runner.max_epochs=3") == 0
+    curves = scalars(tmp_path / "run")
+    steps = len(curves["train/loss"])
+    assert curves["valid/loss"] == curves["valid/accuracy"] == [steps * 2 // 3, steps]
+    for name in ("threshold", "fpr", "recall", "roc_auc", "precision"):
+        assert curves[f"best_model/{name}"] == [steps]
+
+
+def test_a_frozen_encoder_and_the_size_of_the_frames_are_stored_as_trained(episodes: Path, tmp_path: Path) -> None:
+    """It was stored as not frozen, so that co-training changed the encoder that training had kept."""
+    encoder = tmp_path / "encoder.pt"
+    torch.save(ResNet("resnet10", width=8).state_dict(), encoder)
+    settings = ["reward.model.model_type=binary_classifier", f"reward.model.pretrained_encoder_path={encoder}"]
+    assert train(episodes, tmp_path / "run", *settings, "reward.model.image_size=[3,16,16]", "runner.max_epochs=1") == 0
+    encoder.unlink()
+    best = tmp_path / "run" / "checkpoints" / "best_model"
+    stored = json.loads((best / "config.json").read_text())["architecture"]
+    assert stored["freeze_encoder"] is True
+    assert (stored["image_size"], stored["frame_sizes"]) == ([3, 16, 16], {"base_camera": [32, 32]})
+    assert load_success_classifier(best).network.frozen
 
 
 def test_only_a_run_that_trains_a_classifier_can_be_resumed(

@@ -45,7 +45,7 @@ class LampEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         self.drawn += 1
-        return self._picture().repeat(2, axis=0)  # of another size than the model's
+        return self._picture().repeat(2, axis=0).repeat(2, axis=1)  # larger than the model's
 
     def _observe(self) -> Any:
         state = np.array([self.brightness / 100], np.float32)

@@ -6,15 +6,25 @@ import time
 import warnings
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from reward_toys import make_batch, save_again_and_again, small_binary, small_resnet
 from safetensors.torch import load_file, save_file
 
+from rewardlab.compat import CompatibilityNote
+from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import RewardModelConfig
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.rewards import BinaryRewardClassifier, SuccessClassifier, create_reward_model, load_reward_model
+from rewardlab.frame_sizes import FrameSize
+from rewardlab.rewards import (
+    BinaryRewardClassifier,
+    SuccessClassifier,
+    create_reward_model,
+    load_reward_model,
+    load_success_classifier,
+)
 from rewardlab.rewards import checkpoint as files
 
 
@@ -79,15 +89,67 @@ def test_a_training_dictionary_as_a_checkpoint(model: SuccessClassifier, tmp_pat
 def test_undescribed_weights_that_need_more(tmp_path: Path) -> None:
     two = small_binary(image_keys=["a", "b"], image_size=(3, 64, 64))
     save_file(two.network.state_dict(), tmp_path / "two.safetensors")
+    size = {"image_size": (3, 60, 50)}
     with pytest.raises(ConfigError, match="are for 2 cameras"):
-        load_reward_model(tmp_path / "two.safetensors")
-    with pytest.warns(UserWarning, match="has no config; assumed"):
-        loaded = load_reward_model(tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b")})
-    assert loaded.image_size == (3, 64, 64)
-    with pytest.raises(ConfigError, match=r"image_size: the config says \[3, 128, 128\].*\[3, 64, 64\]"):
+        load_reward_model(tmp_path / "two.safetensors", overrides=size)
+    with pytest.warns(UserWarning, match="has no config; assumed: threshold 0.5"):
+        loaded = load_reward_model(tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b"), **size})
+    assert loaded.image_size == (3, 60, 50)
+    with pytest.raises(ConfigError, match=r"image_size: found \[3, 128, 128\], but .* trained at about 64x64"):
         load_reward_model(
             tmp_path / "two.safetensors", overrides={"image_keys": ("a", "b"), "image_size": (3, 128, 128)}
         )
+
+
+@pytest.mark.parametrize("build", [small_resnet, small_binary])
+def test_the_image_size_of_undescribed_weights_is_not_guessed(build: Any, tmp_path: Path) -> None:
+    """A network that averages over positions runs at any size: it was taken to be of 128x128, and scored nonsense."""
+    model = build(image_size=(3, 64, 64))
+    torch.save({"state_dict": model.network.state_dict()}, tmp_path / "bare.pt")
+    with pytest.raises(ConfigError, match=r"reward\.model\.image_size: not given, and .*bare\.pt does not say.*Set it"):
+        load_reward_model(tmp_path / "bare.pt")
+    said = {"image_size": [3, 64, 64]}
+    for name, content in {"beside": said, "config": {"config": said}}.items():
+        torch.save({"state_dict": model.network.state_dict(), **content}, tmp_path / f"{name}.pt")
+        with pytest.warns(UserWarning, match="has no config"):
+            assert load_reward_model(tmp_path / f"{name}.pt").image_size == (3, 64, 64)
+
+
+def test_the_size_of_recorded_frames_is_stored_beside_that_of_the_network(tmp_path: Path) -> None:
+    model = small_resnet()
+    model.set_frame_sizes({"base_camera": (96, 128)})
+    stored = json.loads((model.save(tmp_path / "m") / "config.json").read_text())["architecture"]
+    assert (stored["image_size"], stored["frame_sizes"]) == ([3, 32, 32], {"base_camera": [96, 128]})
+    loaded = load_success_classifier(tmp_path / "m")
+    assert loaded.frame_sizes == {"base_camera": FrameSize(96, 128)}
+    frames = torch.randint(0, 256, (2, 96, 128, 3), dtype=torch.uint8)
+    assert torch.equal(loaded.probabilities(frames), model.probabilities(frames))
+    allowed = load_success_classifier(tmp_path / "m", overrides={"resize": "allow"})
+    assert allowed.probabilities(frames[:, :64, :64]).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "sizes", [5, [1], {"base_camera": 7}, {"base_camera": [10**9, 10**9]}, {"base_camera": ["8", 8]}, {"x": [8, 8]}]
+)
+def test_a_recorded_size_that_cannot_be_is_refused(sizes: object, tmp_path: Path) -> None:
+    path = small_resnet().save(tmp_path / "m")
+    config = json.loads((path / "config.json").read_text())
+    config["architecture"]["frame_sizes"] = sizes
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises((ConfigError, DataError), match=r"frame_sizes|cannot be built"):
+        load_success_classifier(path)
+
+
+def test_a_checkpoint_without_the_recorded_size_goes_by_that_of_its_network(tmp_path: Path) -> None:
+    path = small_resnet().save(tmp_path / "older")
+    config = json.loads((path / "config.json").read_text())
+    del config["architecture"]["frame_sizes"]
+    (path / "config.json").write_text(json.dumps(config))
+    older = load_success_classifier(path)
+    assert older.frame_sizes == {"base_camera": FrameSize(32, 32, recorded=False)}
+    older.probabilities(torch.zeros(1, 64, 64, 3, dtype=torch.uint8))
+    with pytest.raises(DataError, match=r"are 16x16; the checkpoint does not say .* works at 32x32\. They are smaller"):
+        older.probabilities(torch.zeros(1, 16, 16, 3, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize(
@@ -244,3 +306,22 @@ class TestKill:
             assert load_reward_model(path).network is not None
         small_resnet().save(path)
         assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.parametrize("name", ["best_model.pt", "reward_model_best.pt"])
+def test_an_older_file_name_means_the_directory_beside_it(name: str, tmp_path: Path) -> None:
+    model = small_resnet()
+    there = model.save(tmp_path / "best_model")
+    with pytest.warns(CompatibilityNote, match=rf"{name} is not there; the checkpoint is now .*best_model$"):
+        loaded = load_success_classifier(tmp_path / name)
+    assert torch.equal(loaded.probabilities(make_batch(3)), model.probabilities(make_batch(3)))
+    block = {"use_reward_model": True, "model": {"checkpoint_path": str(tmp_path / name)}}
+    with pytest.warns(CompatibilityNote, match="is now"):
+        config_from_mapping({"reward": block})  # checks that the files are there
+    stored = {"state_dict": model.network.state_dict(), "config": json.loads((there / "config.json").read_text())}
+    torch.save(stored, tmp_path / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_success_classifier(tmp_path / name)  # a file of that name is what it says
+    with pytest.raises(DataError, match="no such checkpoint"):
+        load_success_classifier(tmp_path / "elsewhere" / name)

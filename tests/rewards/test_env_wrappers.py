@@ -299,3 +299,29 @@ def test_collected_episodes_keep_the_environments_reward(tmp_path: Path, outside
     columns = read_episodes(tmp_path)[0].load().columns
     assert columns["env_reward"].tolist() in ([0, 1, 2, 3], [0, 1, 2])
     assert columns["reward"].tolist() in ([0, 0, 0, 1], [0, 0, 0])
+
+
+def test_the_built_in_task_is_drawn_at_the_recorded_size() -> None:
+    """The network works at 32x32, but the frames that it was trained on had been recorded at 48x48."""
+    model = small_resnet()
+    model.set_frame_sizes({"base_camera": (48, 48)})
+    env = RewardModelWrapper(gymnasium.make("tabletop/PickCube"), model, reward_type="continuous")
+    env.reset(seed=0)
+    _, reward, _, _, _ = env.step(env.action_space.sample())
+    pictures = [env.unwrapped.render_cameras(("base_camera",), (n, n))["base_camera"][None] for n in (48, 96)]  # type: ignore[attr-defined]
+    assert reward == pytest.approx(float(model.probabilities(pictures[0])[0]), abs=1e-6)
+    # A larger picture is reduced to nearly the same; one of the network's size would not be.
+    assert float(model.probabilities(pictures[1])[0]) == pytest.approx(reward, abs=0.02)
+    with pytest.raises(DataError, match=r"are 32x32; .*recorded at 48x48\. They are smaller"):
+        model.probabilities(pictures[0][:, :32, :32])
+
+
+def test_pictures_smaller_than_the_recorded_ones_are_refused() -> None:
+    model = small_resnet()  # of 32x32; the lamp's pictures have 8x8
+    env = RewardModelWrapper(LampEnv(), model)
+    env.reset()
+    with pytest.raises(DataError, match=r"'base_camera' are 8x8; .*32x32.*smaller.*resize=allow"):
+        env.step(0)
+    allowed = RewardModelWrapper(LampEnv(), small_resnet(resize="allow"))
+    allowed.reset()
+    allowed.step(0)

@@ -99,6 +99,7 @@ def table(steps: int = 5) -> gymnasium.Env[Any, Any]:
 @pytest.mark.parametrize("settings", [{}, {"reward_mode": "terminal", "combine_mode": "add"}])
 def test_rewards_equal_those_of_a_wrapper_around_each_environment(settings: dict[str, Any]) -> None:
     model, settings = small_model(), {"reward_type": "continuous", **settings}
+    model.set_frame_sizes({"base_camera": (40, 40)})
     each = DummyVecEnv([lambda: RewardModelWrapper(table(), model, **settings)] * 3)
     together = RewardModelVecEnvWrapper(DummyVecEnv([lambda: LastFrameWrapper(table())] * 3), model, **settings)
     observed, rewards = [], []

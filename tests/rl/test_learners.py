@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from rewardlab.errors import DataError
-from rewardlab.models.precision import cpu_runs_bf16
+from rewardlab.models.precision import bf16_speed
 
 
 def tensors(state: Any, prefix: str = "") -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_every_trainable_weight_is_trained(case: Case) -> None:
     assert [name for name, weight in weights.items() if torch.equal(weight, before[name])] == []
 
 
-@pytest.mark.skipif(not cpu_runs_bf16(), reason="this CPU does not compute in bf16")
+@pytest.mark.skipif(bf16_speed(torch.device("cpu")) == 0, reason="this CPU does not compute in bf16")
 @pytest.mark.parametrize("make", [make_ppo, make_sac, make_dqn])
 def test_mixed_precision_learns_nearly_the_same_with_weights_in_float32(make: Any) -> None:
     learners = [make(0), make(0, precision="bf16")]

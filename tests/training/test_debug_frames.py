@@ -44,8 +44,7 @@ def test_without_augmentation_they_are_the_frames_of_the_data(make_fit: Callable
 
 
 def test_augmented_and_resized_as_for_the_network(make_fit: Callable[..., Fit], tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="resized"):
-        save_training_frames(tmp_path / "debug", make_fit(size=24))
+    save_training_frames(tmp_path / "debug", make_fit(size=24))
     for file in (tmp_path / "debug").rglob("*.png"):
         with Image.open(file) as picture:
             assert picture.size == (24, 24)

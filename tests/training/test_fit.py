@@ -53,8 +53,11 @@ def make_fit(table: FrameTable, *overrides: str) -> tuple[ResNetRewardModel, Fit
     return model, Fit(model.network, table, cfg, validate)
 
 
-def make_loader(table: FrameTable, rank: int = 0, size: int = 1, *, balanced: bool = True) -> FrameLoader:
-    mapping = {"actor": {"global_batch_size": 20}, "data": {"balanced": balanced}, "seed": 0}
+def make_loader(
+    table: FrameTable, rank: int = 0, size: int = 1, *, balanced: bool = True, ratio: float | None = None
+) -> FrameLoader:
+    data = {"balanced": balanced, "fail_success_ratio": ratio}
+    mapping = {"actor": {"global_batch_size": 20}, "data": data, "seed": 0}
     return FrameLoader(table, ["base_camera"], config_from_mapping(mapping, check_files=False), Processes(rank, size))
 
 
@@ -75,6 +78,17 @@ def test_every_epoch_has_another_order_and_balanced_classes(table: FrameTable) -
     assert not np.array_equal(epochs[0], epochs[1])
     assert table.label[epochs[0]].mean() == 0.5
     assert set(epochs[0][table.label[epochs[0]]]) == set(np.flatnonzero(table.label))  # every success is seen
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+@pytest.mark.parametrize("ratio", [3.0, 1.0, 0.5])
+def test_there_are_as_many_failures_per_success_as_the_config_says(
+    table: FrameTable, ratio: float, balanced: bool
+) -> None:
+    """Batches were half successes whatever the ratio, because `balanced` is the default."""
+    loader = make_loader(table, balanced=balanced, ratio=ratio)
+    labels = np.concatenate([table.label[batch.rows] for batch in loader.epoch(0)])
+    assert (~labels).sum() / labels.sum() == pytest.approx(ratio, rel=0.05)
 
 
 def test_two_processes_share_each_global_batch(table: FrameTable) -> None:
