@@ -237,6 +237,7 @@ class TestCheckpoints:
             ("hidden_dim", 2**40, "its config describes a network of more than"),
             ("image_keys", [f"camera_{n}" for n in range(2**19)], "its config describes a network of more than"),
             ("image_size", [3, 10**6, 10**6], "REWARDLAB_MAX_PIXELS"),
+            ("image_size", 32, "image_size|cannot be built"),
         ],
     )
     def test_sizes_are_compared_with_the_weights_before_anything_is_built(
@@ -248,8 +249,16 @@ class TestCheckpoints:
         with pytest.raises(DataError, match=message):
             load_reward_model(path)
 
-    @pytest.mark.parametrize(("model_type", "shape"), [("pdeil", 10**5), ("rnd", [10**5, 10**5, 3])])
-    def test_of_models_over_transitions_too(self, model_type: str, shape: object, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("model_type", "key", "value"),
+        [
+            ("pdeil", "obs_shape", 10**5),
+            ("pdeil", "action_shape", 10**9),
+            ("rnd", "obs_shape", [10**5, 10**5, 3]),
+            ("rnd", "hidden_size_list", [1] * 100_000),
+        ],
+    )
+    def test_of_models_over_transitions_too(self, model_type: str, key: str, value: object, tmp_path: Path) -> None:
         expert = {"observation": np.random.default_rng(0).normal(size=(20, 4)), "action": np.arange(20) % 2}
         (tmp_path / "expert.pkl").write_bytes(pickle.dumps(expert))
         settings = {"expert_data_path": str(tmp_path / "expert.pkl")} if model_type == "pdeil" else {}
@@ -257,7 +266,7 @@ class TestCheckpoints:
         path = model.save(tmp_path / "m")
         assert load_reward_model(path).model_type == model_type
         config = json.loads((path / "config.json").read_text())
-        config["architecture"]["obs_shape"] = shape
+        config["architecture"][key] = value
         (path / "config.json").write_text(json.dumps(config))
         with pytest.raises(DataError, match="its config describes a network of more than"):
             load_reward_model(path)

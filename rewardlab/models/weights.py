@@ -65,8 +65,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 T = TypeVar("T")
-_SPARE = 2**24  # numbers that a network may have beyond its stored weights: a cheap one is built, then compared
-_MODULE = 2**10  # a module costs as much as some numbers, also one without parameters
+# What a network may have beyond its stored weights: a small one is built, and then compared name by name.
+_SPARE_NUMBERS, _SPARE_PARTS = 2**24, 2000
 
 
 def build_to_fit(build: Callable[[], T], weights: Mapping[str, Tensor], source: object) -> T:
@@ -92,17 +92,20 @@ def build_to_fit(build: Callable[[], T], weights: Mapping[str, Tensor], source: 
 def _registrations_limited(weights: Mapping[str, Tensor], source: object) -> Iterator[None]:
     """Raise a DataError in modules that register more parameters, buffers and modules than fit to `weights`."""
     stored = sum(tensor.numel() for tensor in weights.values())
-    limit, registered, this_thread = 4 * stored + _SPARE, 0, threading.get_ident()
+    limit, max_parts, this_thread = 4 * stored + _SPARE_NUMBERS, 8 * len(weights) + _SPARE_PARTS, threading.get_ident()
+    numbers = parts = 0  # that have been registered; parts are modules and tensors
 
     def count(_: nn.Module, name: str, value: Any) -> None:
-        nonlocal registered
+        nonlocal numbers, parts
         if threading.get_ident() != this_thread:  # the hooks see all modules of this process
             return
-        registered += value.numel() if isinstance(value, Tensor) else _MODULE
-        if registered > limit:
+        numbers += value.numel() if isinstance(value, Tensor) else 0
+        parts += 1
+        if numbers > limit or parts > max_parts:
+            size = f"{limit:,} numbers" if numbers > limit else f"{max_parts:,} parts"
             raise DataError(
-                f"{source}: its config describes a network of more than {limit:,} numbers, but only {stored:,} "
-                "are stored as weights: the config is not that of these weights"
+                f"{source}: its config describes a network of more than {size}, but the stored weights are "
+                f"{stored:,} numbers in {len(weights):,} tensors: the config is not that of these weights"
             )
 
     handles = [

@@ -210,8 +210,10 @@ def _disagreement(key: str, value: Any, found: Any, stored: StoredModel) -> Conf
 
 
 def _infer_use_pretrain(architecture: dict[str, Any], given: Mapping[str, Any], stored: StoredModel) -> None:
-    described = architecture.get("use_pretrain", True)
-    actual = keeps_feature_map(stored.weights[KERNEL], architecture.get("image_size", (3, 64, 64)), otherwise=described)
+    described, size = architecture.get("use_pretrain", True), architecture.get("image_size", (3, 64, 64))
+    if not isinstance(size, (list, tuple)) or not all(type(side) is int for side in size):
+        return  # the class says what is wrong with it
+    actual = keeps_feature_map(stored.weights[KERNEL], tuple(size), otherwise=described)
     architecture["use_pretrain"] = actual
     if not actual:
         architecture["pretrained_encoder_path"] = None
@@ -234,7 +236,7 @@ def _build(cls: type[BaseRewardModel], architecture: Mapping[str, Any], stored: 
             # The weights of a frozen encoder without a path are in the checkpoint.
             warnings.filterwarnings("ignore", message="freeze_encoder without")
             model = build_to_fit(lambda: cls(**architecture), stored.weights, stored.source)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise DataError(f"{stored.source}: its architecture cannot be built ({excerpt(error)})") from error
     if isinstance(model, SuccessClassifier):  # frames of any size are resized to this one
         check_pixels(*model.image_size[1:], f"{stored.source}, image_size")
