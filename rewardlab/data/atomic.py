@@ -25,6 +25,11 @@ def temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.stem}.{os.getpid()}.{token:08x}.tmp")
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether `path` has the name of a temporary file or directory, of whatever process."""
+    return _LEFTOVER.match(path.name) is not None
+
+
 def leftover_of(path: Path) -> int | None:
     """The process id if `path` is a temporary file of a process that is gone, else None."""
     match = _LEFTOVER.match(path.name)

@@ -60,7 +60,7 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
     return PolicyWorkers(
         rewards,
         envs,
-        Lanes(envs, policies, rewards.scorers),
+        Lanes(envs, policies, rewards.scorers, collecting=cfg.data.collection.enabled),
         actors[0],
         Evaluation(cfg.env.eval, seed=cfg.seed + 10_000),
         make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
@@ -79,6 +79,7 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
             success_detector=RewardWorker(cfg.reward, placement.device, names=detectors) if detectors else None,
             collection=collection,
             keep_next=keep_next,
+            index=placement.index,
         )
 
     return cluster.launch("env", make, name="EnvGroup")

@@ -13,9 +13,11 @@ from rich.console import Console
 from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.data.atomic import replace_file
+from rewardlab.data.directory_lock import run_lock
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
+from rewardlab.pipelines.trained_policy import list_checkpoints
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import HISTORY, RunLog, forget_after, read_history
 from rewardlab.run_state import load_state, save_state
@@ -43,18 +45,24 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     refuse_robot_keys(cfg)
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if (out / HISTORY).exists() and resumed_from != _checkpoint_directory(cfg, out).resolve():
-        raise DataError(
-            f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
-            f"that run with runner.resume_dir={out}/checkpoints/global_step_<number>"
-        )
+    with run_lock(out, _checkpoint_directory(cfg, out)):
+        _refuse_another_run(cfg, out)
+        training = _train(cfg, out, console, expert_data)
+        report = _write_report(cfg, training, out)
+    if training.progress.stopped:
+        console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
+    for name, path in (("checkpoint", training.checkpoint), ("report", report)):
+        console.print(f"{name}: {path}", highlight=False, soft_wrap=True, markup=False)
+    return training.checkpoint
+
+
+def _train(cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any) -> "PolicyTraining":
     # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
         training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
-        if cfg.reward.pretrain and not resumed:
-            training.rewards.pretrain()
+        if not resumed:
+            training.begin()
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
         with RunLog(out, total=cfg.runner.max_epochs, console=console) as log:
             while not training.finished:
@@ -64,12 +72,20 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
                     log.say(f"[bold red]alarm[/]: {alarm.words}")
                 training.save_if_due()
         training.close()
-    report = _write_report(cfg, training, out)
-    if training.progress.stopped:
-        console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
-    for name, path in (("checkpoint", training.checkpoint), ("report", report)):
-        console.print(f"{name}: {path}", highlight=False, soft_wrap=True, markup=False)
-    return training.checkpoint
+    return training
+
+
+def _refuse_another_run(cfg: ExperimentConfig, out: Path) -> None:
+    """Raise if the directory has a run that could be continued; one that has saved nothing yet begins again."""
+    checkpoints = _checkpoint_directory(cfg, out)
+    resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
+    if (out / HISTORY).exists() and resumed_from != checkpoints.resolve():
+        saved = list_checkpoints(checkpoints)
+        if saved:
+            raise DataError(
+                f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
+                f"that run with runner.resume_dir={saved[-1]}"
+            )
 
 
 def _checkpoint_directory(cfg: ExperimentConfig, out: Path) -> Path:
@@ -89,6 +105,13 @@ class PolicyTraining:
         self.checkpoints = _checkpoint_directory(cfg, out)
         self._reset_next = True  # reset all environments before the next rollout
         self._best: float | None = None  # best evaluation so far, at which reward_models/best was saved
+
+    def begin(self) -> None:
+        """Prepare a run that does not continue an earlier one; what one wrote that saved nothing is forgotten."""
+        if self.cfg.reward.pretrain:
+            self.rewards.pretrain()
+        self._begin_collecting([])
+        forget_after(self.out, -1)
 
     def iterate(self) -> dict[str, float]:
         """Run one iteration and return the metrics to log."""
@@ -156,6 +179,7 @@ class PolicyTraining:
             "updates": progress.updates,
             "rewards": self.rewards.state_dict(),
             "best": self._best,
+            "collection": self.workers.lanes.collection_states,
         }
         facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
         save_state(self.checkpoint, state, facts)
@@ -202,8 +226,16 @@ class PolicyTraining:
             raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:
             self.workers.envs.setup("request_frames", self.rewards.frame_request)
+        self._begin_collecting(state.get("collection", []))
         forget_after(self.out, self.progress.iteration)  # last: if resuming fails, the run keeps its history
         return True
+
+    def _begin_collecting(self, states: list[dict[str, Any]]) -> None:
+        """Let environment workers go on collecting, those without a state from the beginning."""
+        cfg, workers = self.cfg, len(self.workers.envs)
+        # The name says what the episodes follow from, so that a run that is started again recognises its own.
+        run = states[0]["run"] if states else f"{cfg.algorithm.name} {cfg.env.train.id} seed {cfg.seed}"
+        self.workers.lanes.begin_collecting([*states, *[{"run": run}] * workers][:workers])
 
     def close(self) -> None:
         """Wait for files that workers are still writing."""

@@ -3,7 +3,8 @@
 import dataclasses
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
+from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import UsedEpisodes, split_frames
@@ -40,12 +42,41 @@ def train_reward_model(
     """
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     checkpoints = Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+    with _locked_by_leader(processes, out, checkpoints):
+        if cfg.runner.resume_dir is None:
+            _refuse_another_run(checkpoints)
+        return _train_in(cfg, out, checkpoints, processes, console, on_best)
+
+
+@contextmanager
+def _locked_by_leader(processes: Processes, *directories: Path) -> Iterator[None]:
+    """Hold the lock of a run that several processes make together; if it is taken, all of them raise."""
+    with ExitStack() as stack:
+        problem = None
+        if processes.leads:
+            try:
+                stack.enter_context(run_lock(*directories))
+            except DataError as error:
+                problem = str(error)
+        problem = processes.from_leader(problem)
+        if problem is not None:
+            raise DataError(problem)
+        yield
+
+
+def _refuse_another_run(checkpoints: Path) -> None:
+    """Raise if the directory has a model, unless it is one of a run that was stopped before it saved its state."""
+    best, last = checkpoints / "best_model", checkpoints / "last"
+    if not best.exists() or (not last.exists() and not load_success_classifier(best).metrics):
+        return
+    other = f"{best} exists already. Choose another runner.logger.log_path"
+    raise DataError(f"{other}, or continue that run with runner.resume_dir={last}" if last.exists() else other)
+
+
+def _train_in(
+    cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console, on_best: OnBest
+) -> Path:
     best = checkpoints / "best_model"
-    if best.exists() and cfg.runner.resume_dir is None:
-        raise DataError(
-            f"{best} exists already. Choose another runner.logger.log_path, or continue that run with "
-            f"runner.resume_dir={checkpoints / 'last'}"
-        )
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)

@@ -63,8 +63,9 @@ NO_EPISODES = Episodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, bool), np
 class EnvWorker:
     """Steps a batch of environments and records what happens; the RolloutWorker of its lane records the actions.
 
-    If `success_detector` is given, an episode ends where one of its reward models predicts success. Random numbers
-    depend on (seed, iteration) only, so that a run resumed at an iteration sees the same episodes.
+    With `collection`, episodes are written to disk; `index`, the worker's number in its group, is part of their
+    identity. If `success_detector` is given, an episode ends where one of its reward models predicts success. Random
+    numbers depend on (seed, iteration) only, so that a run resumed at an iteration sees the same episodes.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class EnvWorker:
         success_detector: RewardWorker | None = None,
         collection: CollectionConfig | None = None,
         keep_next: bool = False,
+        index: int = 0,
     ) -> None:
         self.config = config
         self.seed = seed
@@ -89,7 +91,7 @@ class EnvWorker:
             cameras = dict.fromkeys([*(frames.cameras if frames else ()), *config.cameras, *collected])
             self.env = EndOnSuccess(self.env, self._predict_success, list(cameras), config.frame_size)
         if collection is not None:
-            self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
+            self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training", worker=index)
         self._frames = self._camera_frames()
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
@@ -181,6 +183,16 @@ class EnvWorker:
         ended, self._ended = self._ended, []
         episodes = Episodes.concatenate([NO_EPISODES, *ended])
         return episodes if self._says_success else replace(episodes, success_once=None, success_at_end=None)
+
+    def collection_state(self) -> dict[str, Any]:
+        """Wait until collected episodes are on disk, and return what a resumed or restarted worker needs to go on."""
+        assert isinstance(self.env, DataCollectorWrapper)
+        return self.env.state_dict()
+
+    def load_collection_state(self, state: Mapping[str, Any]) -> None:
+        """Go on collecting where `collection_state` was called; {"run": name} only names the run."""
+        assert isinstance(self.env, DataCollectorWrapper)
+        self.env.load_state_dict(state)
 
     def close(self) -> None:
         """Close the environments; waits until collected episodes are on disk."""

@@ -7,7 +7,7 @@ while the rollout continues.
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -147,11 +147,25 @@ class RolloutFrames:
 class Lanes:
     """Collects rollouts from all lanes: pairs of an EnvWorker and the RolloutWorker that chooses its actions."""
 
-    def __init__(self, envs: Group, policies: Group, rewards: Group | None) -> None:
+    def __init__(self, envs: Group, policies: Group, rewards: Group | None, *, collecting: bool = False) -> None:
         self.envs = envs
         self.policies = policies
         self.rewards = rewards
         self._observations: list[Future[StepObservation] | None] = [None] * len(envs)
+        self._collecting = collecting  # environment workers write episodes to disk
+        self.collection_states: list[dict[str, Any]] = []  # of each of them, after the last rollout
+
+    def begin_collecting(self, states: Sequence[dict[str, Any]]) -> None:
+        """Let environment workers go on collecting where they were in these states; {"run": name} is a first start."""
+        if self._collecting:
+            for worker, state in zip(self.envs, states, strict=True):
+                worker.submit("load_collection_state", state).result()
+            self._remember_collecting(states)
+
+    def _remember_collecting(self, states: Sequence[dict[str, Any]]) -> None:
+        self.collection_states = list(states)
+        for worker, state in zip(self.envs, states, strict=True):
+            worker.remember("load_collection_state", (state,), {})
 
     def collect(self, iteration: int, steps: int, *, reset: bool, at_random: bool = False) -> Rollout:
         """Collect `steps` steps of all environments; with `reset`, reset all of them first.
@@ -192,6 +206,8 @@ class Lanes:
         lanes = [_join(chosen.result(), made.result()) for chosen, made in zip(actions, transitions, strict=True)]
         batch = PackedBatch.cat(lanes, dim=1)
         episodes = Episodes.concatenate(self.envs.call("fetch_episodes").result())
+        if self._collecting:  # waits for the disk: an episode of a complete rollout is never lost with its worker
+            self._remember_collecting(self.envs.call("collection_state").result())
         if self.rewards is None:
             return Rollout(batch, None, episodes, 0.0, reset)
         start = time.perf_counter()
