@@ -216,10 +216,14 @@ class EpisodeCollector:
         self._buffers = [None] * len(self._buffers)
         self._background.close()
 
+    def locate(self, env: int) -> str:
+        """Say in words which environment and which step of its episode the next row belongs to."""
+        buffer = self._buffers[env] if env < len(self._buffers) else None
+        return f"env {env}, step {0 if buffer is None else len(buffer.rows)}"
+
     def _check(self, env_ids: Sequence[int], columns: Columns) -> None:
         def locate(row: int) -> str:
-            buffer = self._buffers[env_ids[row]]
-            return f"env {env_ids[row]}, step {0 if buffer is None else len(buffer.rows)}"
+            return self.locate(env_ids[row])
 
         try:
             check_forms(columns)

@@ -244,8 +244,14 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return {**observed, **{name: column[ended] for name, column in facts.items()}}
 
     def _labels(self, infos: Any) -> Columns:
-        labels = {"success": success_of(infos, self.num_envs), "grasp": flags_of(infos, GRASP_KEYS, self.num_envs)}
+        labels = {
+            "success": success_of(infos, self.num_envs, self._locate),
+            "grasp": flags_of(infos, GRASP_KEYS, self.num_envs, self._locate),
+        }
         return {name: flags[: self._watched] for name, flags in labels.items()}
+
+    def _locate(self, env: int) -> str:
+        return f"'{self._collector.task}', {self._collector.locate(env)}"
 
     def _observe(self, obs: Any) -> Columns:
         envs = None if self._watched == self.num_envs else np.arange(self._watched)

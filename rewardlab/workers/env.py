@@ -145,7 +145,7 @@ class EnvWorker:
             "env_reward": np.asarray(reward, np.float32),
             "terminated": np.asarray(terminated, bool),
             "truncated": np.asarray(truncated, bool),
-            "success": following_success(infos, done),
+            "success": following_success(infos, done, self._locate),
         }
         if self.keep_next:
             after = self._last.observation
@@ -197,6 +197,9 @@ class EnvWorker:
     def close(self) -> None:
         """Close the environments; waits until collected episodes are on disk."""
         self.env.close()
+
+    def _locate(self, row: int) -> str:
+        return f"'{self.config.id}', environment {row}, step {self._length[row] + 1} of its episode"
 
     def _record_frames(self, obs: Any, infos: Any, done: Array) -> None:
         if self._frames is None or self.request is None:
