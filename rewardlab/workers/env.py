@@ -102,6 +102,9 @@ class EnvWorker:
     def ping(self) -> None:
         """Do nothing; raises WorkerDied if the process is gone."""
 
+    def num_envs(self) -> int:
+        return self.env.num_envs
+
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         """Return the observation space and the action space of a single environment."""
         return self.env.single_observation_space, self.env.single_action_space

@@ -152,6 +152,7 @@ class Lanes:
         self.policies = policies
         self.rewards = rewards
         self._observations: list[Future[StepObservation] | None] = [None] * len(envs)
+        self._num_envs: list[int] = []  # of each environment worker, once they have been asked
         self._collecting = collecting  # environment workers write episodes to disk
         self.collection_states: list[dict[str, Any]] = []  # of each of them, after the last rollout
 
@@ -197,10 +198,11 @@ class Lanes:
                 if self.rewards is not None and ((t + 1) % SCORED_STEPS == 0 or t == steps - 1):
                     images = env.submit("fetch_frames")
                     frames[lane].append(images)
+                    position = self._frame_position(iteration * steps + t, t % SCORED_STEPS + 1, lane)
                     # In terminal mode all frames may come in the last step, so all reward workers share them.
                     for part, worker in enumerate(self.rewards):
-                        score = worker.submit("score", images, part=(part, len(self.rewards)), retry=True)
-                        scores[lane].append(score)
+                        share = {"part": (part, len(self.rewards)), "position": position}
+                        scores[lane].append(worker.submit("score", images, retry=True, **share))
         actions = [policy.submit("fetch", self._observations[lane]) for lane, policy in enumerate(self.policies)]
         transitions = self.envs.call("fetch")
         lanes = [_join(chosen.result(), made.result()) for chosen, made in zip(actions, transitions, strict=True)]
@@ -215,6 +217,15 @@ class Lanes:
         waiting_time = time.perf_counter() - start
         scored = self._add_estimates(batch.rows, [lane.rows for lane in lanes], parts, frames)
         return Rollout(batch, scored, episodes, waiting_time, reset)
+
+    def _frame_position(self, step: int, steps: int, lane: int) -> int:
+        """Return the position, among all frames of the run, of a lane's first frame of the last `steps` steps.
+
+        If not every step has a frame, some positions stay unused.
+        """
+        if not self._num_envs:
+            self._num_envs = self.envs.call("num_envs").result()
+        return (step + 1 - steps) * sum(self._num_envs) + steps * sum(self._num_envs[:lane])
 
     def _add_estimates(
         self,

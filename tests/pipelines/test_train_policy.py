@@ -199,6 +199,27 @@ def test_episodes_are_collected_while_a_policy_trains(tmp_path: Path, capsys: py
     assert json.loads(capsys.readouterr().out.strip().splitlines()[-1])["length"] == 5
 
 
+@pytest.mark.parametrize("mode", ["per_step", "terminal"])
+def test_debug_images_of_several_workers_have_ids_of_their_own(model: Path, tmp_path: Path, mode: str) -> None:
+    settings = [*learned(model, f"reward.reward_mode={mode}"), "cluster.workers.reward=3", "cluster.workers.env=2"]
+
+    def pictures(out: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (out.parent / f"{out.name}_images").rglob("*.png")}
+
+    def run(out: Path, *more: str) -> None:
+        train(out, *settings, f"reward.model.debug_save_dir={out}_images", *more)
+
+    run(tmp_path / "whole", "runner.max_epochs=4")
+    found = pictures(tmp_path / "whole")
+    assert len(found) == len({name[:6] for name in found}) == 4 * 8 * (10 if mode == "per_step" else 2)
+    run(tmp_path / "parts", "runner.max_epochs=3")
+    run(tmp_path / "parts", "runner.max_epochs=4", f"runner.resume_dir={tmp_path}/parts/checkpoints/global_step_2")
+    assert pictures(tmp_path / "parts") == found  # a frame that is scored again has the same name
+    run(tmp_path / "parts", "runner.max_epochs=1", "runner.logger.experiment_name=second")
+    assert set(pictures(tmp_path / "parts")) >= set(found)  # a second run goes on behind the first
+    assert len(pictures(tmp_path / "parts")) == len(found) * 5 // 4
+
+
 @pytest.mark.parametrize("action", ["stop", "terminal"])
 def test_an_alarm_is_heeded(model: Path, tmp_path: Path, action: str) -> None:
     # A threshold that every frame passes: all failures are called success.
