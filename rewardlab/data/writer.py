@@ -14,7 +14,7 @@ from typing import Self
 from rewardlab.data.atomic import write_new
 from rewardlab.data.episodes import Episode, EpisodeOrigin, Identity, check_episode
 from rewardlab.data.formats import FORMATS, format_of, is_episode_name
-from rewardlab.errors import DataError
+from rewardlab.errors import DataError, StorageError
 
 _NUMBERED = re.compile(r"^(?:episode_)?(\d{6,})$")
 
@@ -69,7 +69,7 @@ class EpisodeWriter:
             names = self._names(folder, self._next_number[counter])
             path = write_new(names, self.format.encode(episode), elsewhere=elsewhere, durable=self.durable)
         except OSError as error:
-            raise DataError(
+            raise StorageError(
                 f"could not write an episode to {folder}: {error.strerror or error}. Episodes finished before it are "
                 "complete and safe; after making room, or with another directory, collecting can go on"
             ) from error

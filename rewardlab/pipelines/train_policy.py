@@ -14,7 +14,7 @@ from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.pipelines.trained_policy import list_checkpoints
@@ -47,8 +47,13 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     with run_lock(out, _checkpoint_directory(cfg, out)):
         _refuse_another_run(cfg, out)
-        training = _train(cfg, out, console, expert_data)
-        report = _write_report(cfg, training, out)
+        try:
+            training = _train(cfg, out, console, expert_data)
+            report = _write_report(cfg, training, out)
+        except StorageError as error:
+            saved = list_checkpoints(_checkpoint_directory(cfg, out))
+            advice = f"continue with runner.resume_dir={saved[-1]}" if saved else "start again"
+            raise StorageError(f"{error}. After making room, {advice}") from error
     if training.progress.stopped:
         console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
@@ -70,7 +75,7 @@ def _train(cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any)
                 log.write(training.progress.iteration, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
                 for alarm in training.rewards.new_alarms:
                     log.say(f"[bold red]alarm[/]: {alarm.words}")
-                training.save_if_due()
+                training.save_if_due(log)
         training.close()
     return training
 
@@ -166,10 +171,11 @@ class PolicyTraining:
     def checkpoint(self) -> Path:
         return self.checkpoints / f"global_step_{self.progress.iteration}"
 
-    def save_if_due(self) -> None:
-        """Write a checkpoint every `runner.save_interval` iterations and at the end."""
+    def save_if_due(self, log: RunLog) -> None:
+        """Write a checkpoint every `runner.save_interval` iterations and at the end, after the rows of the log."""
         if not self._is_due(self.cfg.runner.save_interval):
             return
+        log.flush()
         progress = self.progress
         state = {
             "actor": self.actor.submit("state_dict").result(),

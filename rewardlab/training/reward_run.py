@@ -17,7 +17,7 @@ from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import UsedEpisodes, split_frames
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
@@ -45,7 +45,12 @@ def train_reward_model(
     with _locked_by_leader(processes, out, checkpoints):
         if cfg.runner.resume_dir is None:
             _refuse_another_run(checkpoints)
-        return _train_in(cfg, out, checkpoints, processes, console, on_best)
+        try:
+            return _train_in(cfg, out, checkpoints, processes, console, on_best)
+        except StorageError as error:
+            last = checkpoints / "last"
+            advice = f"continue with runner.resume_dir={last}" if last.exists() else "start again"
+            raise StorageError(f"{error}. After making room, {advice}") from error
 
 
 @contextmanager
@@ -81,10 +86,14 @@ def _train_in(
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
+    full = False
     try:
         _train(fit, validated, checkpoints, quiet, out, on_best)
+    except StorageError:
+        full = True
+        raise
     finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
-        if processes.leads and fit.progress.best is not None:
+        if processes.leads and fit.progress.best is not None and not full:
             _conclude(cfg, fit, validation, best, out, quiet)
     return best
 

@@ -25,10 +25,10 @@ def collect(out: Path, *more: str, stop: int | None = None, epochs: int = 4, res
         settings.append(f"runner.resume_dir={out}/checkpoints/global_step_{resume}")
     save, training = PolicyTraining.save_if_due, [*settings, *more]
 
-    def save_or_stop(self: Any) -> None:
+    def save_or_stop(self: Any, log: Any) -> None:
         if self.progress.iteration == stop:
             raise Killed
-        save(self)
+        save(self, log)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PolicyTraining, "save_if_due", save_or_stop)

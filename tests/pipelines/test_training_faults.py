@@ -1,6 +1,8 @@
 """What goes wrong while a classifier is trained, and what is left afterwards."""
 
+import errno
 import json
+import os
 import shutil
 import time
 from multiprocessing.context import ForkServerContext
@@ -139,6 +141,27 @@ def test_a_run_that_was_stopped_before_its_state_was_saved_begins_again(
     (best / "config.json").write_text(json.dumps({**config, "metrics": {}}))
     assert main(command(data, run, "runner.max_epochs=1")) == 0
     assert load_reward_model(best).metrics
+
+
+def test_a_full_disk_keeps_the_model_and_the_state_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run, sync = write_episodes(tmp_path / "data", 6), tmp_path / "run", os.fsync
+    last = run / "checkpoints" / "last"
+
+    def full(descriptor: int) -> None:
+        if last.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(command(data, run, "runner.max_epochs=3", "runner.save_interval=1")) == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert f"could not write {run}/checkpoints/" in error
+    assert error.endswith(f"No space left on device. After making room, continue with runner.resume_dir={last}")
+    load_reward_model(run / "checkpoints" / "best_model")
+    monkeypatch.undo()
+    assert main(command(data, run, "runner.max_epochs=3", f"runner.resume_dir={last}")) == 0
 
 
 def _mark(checkpoint: Path) -> int | None:
