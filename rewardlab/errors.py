@@ -11,3 +11,7 @@ class ConfigError(RewardlabError):
 
 class DataError(RewardlabError):
     """A file, an array or an episode is not as expected."""
+
+
+class StorageError(DataError):
+    """A file could not be written: the disk is full, or the place is read-only."""

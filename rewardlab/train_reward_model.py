@@ -124,23 +124,21 @@ def _count(*directories: str) -> None:
 
 
 def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
-    from PIL import Image
-
     from rewardlab.data import read_episodes
-    from rewardlab.errors import DataError
+    from rewardlab.data.images import write_png
+    from rewardlab.errors import StorageError
 
     count = 0
     try:
-        out.mkdir(parents=True, exist_ok=True)
         for episode in read_episodes(*paths):
             name = f"{episode.path.parent.name}_{episode.path.stem}"
             frames = (zip(pictures[camera], labels, strict=True) for pictures, labels in episode.batches([camera]))
             for time, (picture, label) in enumerate(chain.from_iterable(frames)):
                 if label:
-                    Image.fromarray(picture).save(out / f"{name}_frame{time:03d}.png")
+                    write_png(out / f"{name}_frame{time:03d}.png", picture)
                     count += 1
-    except OSError as error:
-        raise DataError(f"--vis-output-dir: cannot write to {out}: {error.strerror or error}") from error
+    except StorageError as error:
+        raise StorageError(f"--vis-output-dir: cannot write to {out} ({error})") from error
     print(f"positive samples: {count:,} pictures in {out}")
 
 

@@ -46,6 +46,8 @@ def _info(arguments: argparse.Namespace) -> int:
     print(f"  task       {listed(summary.tasks)}")
     print(f"  policy     {listed(summary.policies)}")
     print(f"  format     {listed(summary.formats)}")
+    if summary.copies:
+        print(f"  copies     {summary.copies:>9,} episodes have the content of another one")
     for problem in summary.damaged:
         print(f"  damaged    {problem.sentence}")
     return 1 if summary.damaged else 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rewardlab.errors import DataError
+from rewardlab.errors import StorageError
 
 _LEFTOVER = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
 _FIRST_TOKEN = secrets.randbits(32)  # machines that share a directory may share process ids
@@ -23,6 +23,11 @@ def temporary_path(target: Path) -> Path:
     """A hidden name beside `target` that tells which process is writing it."""
     token = (_FIRST_TOKEN + next(_counter)) % 2**32
     return target.with_name(f".{target.stem}.{os.getpid()}.{token:08x}.tmp")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether `path` has the name of a temporary file or directory, of whatever process."""
+    return _LEFTOVER.match(path.name) is not None
 
 
 def leftover_of(path: Path) -> int | None:
@@ -72,17 +77,20 @@ def replacing(target: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(target)
     except OSError as error:
-        raise DataError(f"could not write {target}: {error.strerror or error}") from error
+        raise StorageError(f"could not write {target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         with suppress(OSError):
             temporary.unlink()
 
 
-def replace_file(target: Path, content: bytes) -> Path:
-    """Write a file that people open, in place of an earlier one: either the old or the new one is there, whole."""
+def replace_file(target: Path, content: bytes, *, durable: bool = True) -> Path:
+    """Write a file that people open, in place of an earlier one: either the old or the new one is there, whole.
+
+    `durable` waits for the disk, so that this holds after a power cut too.
+    """
     with replacing(target) as temporary:
-        _write(temporary, [content], durable=True)
+        _write(temporary, [content], durable=durable)
     return target
 
 

@@ -1,13 +1,23 @@
 """Collects episodes of parallel environments: a buffer for each, targets per outcome, background writing."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
 
-from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, check_finite, check_forms
+from rewardlab.data.episodes import (
+    UNKNOWN,
+    Array,
+    Columns,
+    Episode,
+    EpisodeOrigin,
+    Identity,
+    check_finite,
+    check_forms,
+    content_digest,
+)
 from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES
@@ -48,12 +58,15 @@ class EpisodeBuffer:
             frames = self.frames[name] = np.concatenate([frames, np.empty_like(frames)])
         frames[t] = frame
 
-    def build(self, dtypes: dict[str, np.dtype[Any]], success: bool) -> Episode:
+    def build(self, dtypes: dict[str, np.dtype[Any]], success: bool, identity: Identity | None) -> Episode:
         """The finished episode; called in the writer's thread."""
         values = zip(dtypes.items(), zip(*self.rows, strict=True), strict=True)
         columns = {name: np.array(column, dtype=dtype) for (name, dtype), column in values}
         columns |= {name: frames[: len(self.rows)] for name, frames in self.frames.items()}
-        return Episode.from_columns(columns, task=self.task, seed=self.seed, policy=self.policy, success=success)
+        episode = Episode.from_columns(columns, task=self.task, seed=self.seed, policy=self.policy, success=success)
+        if identity is None:
+            return episode
+        return replace(episode, origin=EpisodeOrigin(*identity, content_digest(episode.checksums)))
 
 
 class EpisodeCollector:
@@ -63,6 +76,9 @@ class EpisodeCollector:
     `add` and `end`. Columns are named as in `rewardlab.data.episodes`, one row per environment in `env_ids`. Episodes
     of an outcome whose target is reached are counted, not kept; episodes already on disk count. Unfinished episodes
     are never written.
+
+    If `run` names the run that collects, episodes carry their identity: the run, the `worker` and a number. With the
+    state of `state_dict`, a resumed run goes on counting, and does not write again what it wrote before.
     """
 
     def __init__(
@@ -75,7 +91,13 @@ class EpisodeCollector:
         max_episodes: int | None = None,
         task: str = UNKNOWN,
         policy: str = UNKNOWN,
+        run: str | None = None,
+        worker: int = 0,
     ) -> None:
+        self.run = run
+        self.worker = worker
+        self._number = 0  # of the next episode that ends
+        self._counted: set[Identity] = set()  # episodes that are among those counted on disk
         self.task = task
         self.policy = policy
         self.seed: int | None = None
@@ -85,19 +107,23 @@ class EpisodeCollector:
         self._buffers: list[EpisodeBuffer | None] = [None] * num_envs
         self._columns: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
         # An equal number from each environment: the first to end would be the short ones, which are mostly successes.
-        self._left = None if max_episodes is None else _shares(max_episodes, num_envs)
+        self._shares = None if max_episodes is None else _shares(max_episodes, num_envs)
+        self._ended = [0] * num_envs  # episodes of each environment
         self._targets = {"success": target_success, "failure": target_failure}
 
     @cached_property
     def counts(self) -> dict[str, OutcomeCount]:
         """Counts under "success" and "failure"; the first use reads what is on disk."""
-        on_disk = self._background.writer.count
-        return {name: OutcomeCount(target, on_disk(name == "success")) for name, target in self._targets.items()}
+        writer = self._background.writer
+        if self.run is not None:
+            self._counted = writer.identities()
+        return {name: OutcomeCount(target, writer.count(name == "success")) for name, target in self._targets.items()}
 
     @property
     def full(self) -> bool:
         """Whether nothing more will be kept, so that nothing more need be rendered."""
-        spent = self._left is not None and not any(self._left)
+        shares = self._shares
+        spent = shares is not None and all(n >= share for n, share in zip(self._ended, shares, strict=True))
         return spent or all(count.full for count in self.counts.values())
 
     def running(self) -> Array:
@@ -147,18 +173,20 @@ class EpisodeCollector:
             if buffer is None or not buffer.rows:
                 continue
             self._longest = max(self._longest, len(buffer.rows))
-            if self._left is not None:
-                if self._left[env] == 0:
-                    continue
-                self._left[env] -= 1
+            identity = None if self.run is None else (self.run, self.worker, self._number)
+            self._number += 1
+            self._ended[env] += 1
+            if self._shares is not None and self._ended[env] > self._shares[env]:
+                continue
             told = success is not None and bool(success[env])
             succeeded = told or any(row[label] for row in buffer.rows)
             count = self.counts["success" if succeeded else "failure"]
             count.seen += 1
             if not count.full:
-                count.kept += 1
+                # A run that begins again collects what its first start left on disk: that is counted once.
+                count.kept += identity not in self._counted
                 try:
-                    self._background.submit(partial(buffer.build, dtypes, told))
+                    self._background.submit(partial(buffer.build, dtypes, told, identity))
                 except DataError as error:  # of an earlier episode; the others of this step are still queued
                     failure = failure or error
         if failure is not None:
@@ -168,15 +196,34 @@ class EpisodeCollector:
         """Wait until every ended episode is on disk."""
         self._background.flush()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Wait until every ended episode is on disk, and return what a resumed run needs to count on."""
+        self.flush()
+        counts = {name: [count.on_disk, count.kept, count.seen] for name, count in self.counts.items()}
+        return {"run": self.run, "number": self._number, "ended": list(self._ended), "counts": counts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting where `state_dict` was called; {"run": name} only names the run."""
+        self.run, self._number = state["run"], state.get("number", 0)
+        if "counts" in state:
+            self.counts = {name: OutcomeCount(self._targets[name], *state["counts"][name]) for name in self._targets}
+            self._counted = set()
+        if len(state.get("ended", ())) == len(self._ended):
+            self._ended = list(state["ended"])
+
     def close(self) -> None:
         """Finish writing. Episodes still running are dropped."""
         self._buffers = [None] * len(self._buffers)
         self._background.close()
 
+    def locate(self, env: int) -> str:
+        """Say in words which environment and which step of its episode the next row belongs to."""
+        buffer = self._buffers[env] if env < len(self._buffers) else None
+        return f"env {env}, step {0 if buffer is None else len(buffer.rows)}"
+
     def _check(self, env_ids: Sequence[int], columns: Columns) -> None:
         def locate(row: int) -> str:
-            buffer = self._buffers[env_ids[row]]
-            return f"env {env_ids[row]}, step {0 if buffer is None else len(buffer.rows)}"
+            return self.locate(env_ids[row])
 
         try:
             check_forms(columns)

@@ -18,7 +18,7 @@ def convert_episodes(
     """Write all episodes of `source` to the new directory `destination`; it appears when all of them are in it.
 
     `source` is a path or several; `progress` iterates over the episodes and shows how far it is. What a format has no
-    place for (see the formats) is left out.
+    place for (see the formats) is left out, and so are copies of one episode of a run. Returns the number written.
     """
     destination = Path(destination)
     sources = [source] if isinstance(source, (str, Path)) else source
@@ -26,9 +26,8 @@ def convert_episodes(
     episodes = read_episodes(*sources)
     with replacing(destination) as temporary:
         writer = EpisodeWriter(temporary, format, durable=False)
-        for episode in progress(episodes):
-            writer.write(episode.load())
-    return len(episodes)
+        written = {writer.write(episode.load()) for episode in progress(episodes)}
+    return len(written)
 
 
 def _check_destination(sources: Iterable[Path], destination: Path) -> None:

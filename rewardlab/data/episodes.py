@@ -5,8 +5,11 @@ checked and converted without importing torch; `Episode.steps` gives them as the
 Every column but `success` is optional.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:  # importing tensordict takes seconds
 
 Array: TypeAlias = npt.NDArray[Any]
 Columns: TypeAlias = dict[str, Array]
+Identity: TypeAlias = tuple[str, int, int]  # run, worker, number
 
 UNKNOWN = "unknown"
 
@@ -54,9 +58,75 @@ class EpisodeFacts:
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "EpisodeFacts":
-        cameras = {name: (int(size[0]), int(size[1])) for name, size in values["cameras"].items()}
-        return cls(**{**values, "cameras": cameras})
+    def from_json(cls, values: Any) -> "EpisodeFacts":
+        """Return the facts that a file states; a DataError names the first that is not of its kind."""
+        known = _known_facts("facts", cls, values)
+        for name in ("length", "success", "success_at_end"):
+            if name not in known:
+                raise DataError(f"the facts have no '{name}'; found {', '.join(map(str, known)) or 'nothing'}")
+        cameras = known.get("cameras", {})
+        _check_fact("cameras", cameras, isinstance(cameras, dict), "a size for each camera")
+        for camera, size in cameras.items():
+            pair = isinstance(size, (list, tuple)) and len(size) == 2 and all(_is_count(side, 1) for side in size)
+            _check_fact(f"cameras.{camera}", size, pair, "height and width in pixels")
+        _check_fact("length", known["length"], _is_count(known["length"], 1), "a number of frames")
+        for name in ("success", "success_at_end"):
+            _check_fact(name, known[name], isinstance(known[name], bool), "true or false")
+        for name in ("task", "policy"):
+            _check_fact(name, known.get(name, ""), isinstance(known.get(name, ""), str), "a text")
+        seed = known.get("seed")
+        _check_fact("seed", seed, seed is None or (isinstance(seed, int) and not isinstance(seed, bool)), "a number")
+        return cls(**{**known, "cameras": {name: (size[0], size[1]) for name, size in cameras.items()}})
+
+
+@dataclass(frozen=True)
+class EpisodeOrigin:
+    """The identity of an episode (the run and the worker that collected it, and its number there), and its content.
+
+    A resumed run collects episodes again that it wrote before it was stopped; by their origin they are recognised, and
+    not written twice. If it takes another course, the digest differs, and the episode is a new one.
+    """
+
+    run: str
+    worker: int
+    number: int  # counts all episodes that ended in this worker, whether they were kept or not
+    digest: str  # of the content; see `content_digest`
+
+    @property
+    def identity(self) -> Identity:
+        """Return the origin without the content."""
+        return self.run, self.worker, self.number
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "EpisodeOrigin":
+        """Read what `to_json` wrote; a DataError says what is wrong with it."""
+        try:
+            values = _known_facts("origin", cls, json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"the origin is not valid JSON ({error})") from error
+        for name, kind in (("run", str), ("digest", str), ("worker", int), ("number", int)):
+            good = isinstance(values.get(name), kind) and not isinstance(values.get(name), bool)
+            _check_fact(f"origin.{name}", values.get(name), good, "a text" if kind is str else "a number")
+        return cls(**values)
+
+
+def _known_facts(what: str, cls: type[Any], values: Any) -> dict[str, Any]:
+    """Return the entries that this version knows; later versions may add some."""
+    if not isinstance(values, dict):
+        raise DataError(f"the {what} are a {type(values).__name__}; expected a dictionary")
+    return {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _check_fact(name: str, value: Any, good: bool, expected: str) -> None:
+    if not good:
+        raise DataError(f"the facts say {name} = {repr(value)[:60]}; expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +135,7 @@ class Episode:
 
     columns: Columns
     facts: EpisodeFacts
+    origin: EpisodeOrigin | None = None  # None: not collected by a run of this package, or by an earlier version
 
     @classmethod
     def from_columns(
@@ -75,10 +146,11 @@ class Episode:
         seed: int | None = None,
         policy: str = UNKNOWN,
         success: bool = False,
+        origin: EpisodeOrigin | None = None,
     ) -> "Episode":
         """Check the columns and work out the facts; `success=True` makes it a success whatever the frames say."""
         check_columns(columns)
-        return cls(columns, EpisodeFacts(**_facts_in(columns, success), task=task, seed=seed, policy=policy))
+        return cls(columns, EpisodeFacts(**_facts_in(columns, success), task=task, seed=seed, policy=policy), origin)
 
     @cached_property
     def steps(self) -> "Batch":
@@ -90,6 +162,11 @@ class Episode:
         for name, array in self.columns.items():
             batch[_nested_key(name)] = torch.from_numpy(array)
         return batch
+
+    @cached_property
+    def checksums(self) -> dict[str, int]:
+        """The CRC-32 of each column, with its name, type and shape."""
+        return {name: checksum(name, np.ascontiguousarray(array)) for name, array in self.columns.items()}
 
     def transitions(self) -> "Batch":
         """The T-1 transitions: observation, the action taken in it, what followed, and ("next", "observation")."""
@@ -104,6 +181,19 @@ class Episode:
 
     def __len__(self) -> int:
         return self.facts.length
+
+
+def checksum(name: str, array: Array) -> int:
+    return zlib.crc32(array.data, checksum_of_form(name, array.dtype, array.shape))
+
+
+def checksum_of_form(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    return zlib.crc32(f"{name} {dtype.str} {shape}".encode())
+
+
+def content_digest(checksums: Mapping[str, int]) -> str:
+    """Return a digest of all columns, from their checksums: equal for copies of an episode, whatever their names."""
+    return hashlib.sha256(json.dumps(dict(checksums), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _nested_key(name: str) -> tuple[str, ...]:

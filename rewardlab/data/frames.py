@@ -4,7 +4,8 @@ A frame's label is the success of that very frame. Splits are made by episode, b
 near copies of each other: one in each split would make validation a test of memory.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,25 +65,66 @@ def tabulate(episodes: Sequence[StoredEpisode]) -> FrameTable:
 def split_by_episode(table: FrameTable, val_fraction: float, seed: int) -> tuple[FrameTable, FrameTable]:
     """Training and validation frames, from different episodes, with successful episodes in both.
 
-    Stratified by whether an episode shows success in any frame; each side gets at least one such episode.
+    Stratified by whether an episode shows success in any frame; each side gets at least one such episode. Copies of an
+    episode stay on one side.
     """
     shows_success = np.zeros(len(table.episodes), bool)
     shows_success[table.episode[table.label]] = True
-    _require_both_classes(table, shows_success)
+    original = _group_copies(table.episodes, shows_success)
+    distinct = original == np.arange(len(original))
+    _require_both_classes(table, shows_success & distinct)
     rng = np.random.default_rng(seed)
     held_out = np.zeros(len(table.episodes), bool)
     for outcome in (True, False):
-        members = rng.permutation(np.flatnonzero(shows_success == outcome))
+        members = rng.permutation(np.flatnonzero((shows_success == outcome) & distinct))
         count = round(val_fraction * len(members))
         if len(members) >= 2:
             count = min(max(count, 1), len(members) - 1)
         held_out[members[:count]] = True
-    validation = held_out[table.episode]
+    validation = held_out[original][table.episode]
     sides = table.rows(~validation), table.rows(validation)
     for name, side in zip(("training", "validation"), sides, strict=True):
         if missing := side.missing_label():
             raise DataError(f"the {name} split has no {missing} frame: {side.describe()}. Collect more {missing}es")
     return sides
+
+
+def _group_copies(episodes: Sequence[StoredEpisode], shows_success: Bools) -> Ints:
+    """Return the original of each episode, and warn if there are copies."""
+    numbers = np.arange(len(episodes))
+    original = find_originals(episodes)
+    copies = int((original != numbers).sum())
+    if not copies:
+        return original
+    text = f"{copies} of the {len(episodes)} episodes are copies of others, or other versions of them"
+    classes = [original[shows_success == outcome] for outcome in (True, False)]
+    if any(np.unique(members).size < 2 <= members.size for members in classes):
+        # Data without variety: nothing would be left to validate with.
+        warnings.warn(f"{text}, and too few are not: validation repeats what was trained on", stacklevel=3)
+        return find_originals(episodes, by_content=False)
+    warnings.warn(f"{text}; they stay on the same side of the split", stacklevel=3)
+    return original
+
+
+def find_originals(episodes: Sequence[StoredEpisode], *, by_content: bool = True) -> Ints:
+    """Return for each episode the first that it is a copy of, by its identity or its content, else itself.
+
+    A run that was resumed with other settings has other episodes of the same identity, which begin alike.
+    """
+    original = np.arange(len(episodes))
+    seen: dict[Hashable, int] = {}
+    for number, episode in enumerate(episodes):
+        origin = episode.origin
+        marks: list[Hashable] = [] if origin is None else [origin.identity]
+        if by_content:
+            marks.append(episode.digest)
+        same = [original[seen[mark]] for mark in marks if mark in seen]
+        if same:
+            original[number] = min(same)
+            original[np.isin(original, same)] = min(same)
+        for mark in marks:
+            seen.setdefault(mark, number)
+    return original
 
 
 def _require_both_classes(table: FrameTable, shows_success: Bools) -> None:

@@ -1,14 +1,17 @@
 """Converts images (HWC or CHW, uint8 or float in [0, 1], NumPy, torch, file) to uint8 HWC, as stored, and back."""
 
+import io
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
+from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.input_files import open_file
 from rewardlab.limits import check_pixels, excerpt
@@ -34,6 +37,13 @@ def to_uint8_hwc(images: Any, name: str) -> npt.NDArray[np.uint8]:
 def to_float_chw(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     """Return uint8 [..., H, W, 3] as float32 [..., 3, H, W] in [0, 1]; `to_uint8_hwc` gives back the same bytes."""
     return np.ascontiguousarray(np.moveaxis(images, -1, -3), dtype=np.float32) / np.float32(255.0)
+
+
+def write_png(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
+    """Write a picture [H, W, 3], which appears whole; an earlier one is replaced."""
+    encoded = io.BytesIO()
+    Image.fromarray(pixels).save(encoded, "png")
+    return replace_file(path, encoded.getvalue(), durable=False)
 
 
 def read_image(path: Path) -> npt.NDArray[np.uint8]:

@@ -34,6 +34,7 @@ class DatasetSummary:
     formats: Counter[str] = field(default_factory=Counter)
     tasks: Counter[str] = field(default_factory=Counter)
     policies: Counter[str] = field(default_factory=Counter)
+    copies: int = 0  # episodes with the content of another one
     damaged: list[Problem] = field(default_factory=list)
 
     @property
@@ -48,12 +49,15 @@ class DatasetSummary:
 def summarize(path: str | Path) -> DatasetSummary:
     """Count episodes, frames and labels per class. In the default format only headers and labels are read."""
     summary = DatasetSummary()
+    contents: set[str] = set()
     for episode in read_episodes(path):
         try:
-            facts, successes = episode.facts, int(episode.labels().sum())
+            facts, successes, digest = episode.facts, int(episode.labels().sum()), episode.digest
         except DataError as error:
             summary.damaged.append(Problem(episode.path, str(error)))
             continue
+        summary.copies += digest in contents
+        contents.add(digest)
         summary.success_episodes += facts.success
         summary.failure_episodes += not facts.success
         summary.success_frames += successes

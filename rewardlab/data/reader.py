@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.data.episodes import Episode, EpisodeFacts
+from rewardlab.data.episodes import Episode, EpisodeFacts, EpisodeOrigin
 from rewardlab.data.formats import SUFFIXES, EpisodeFormat, FrameRows, format_of, is_episode_name
 from rewardlab.errors import DataError
 
@@ -32,6 +32,16 @@ class StoredEpisode:
     def identity(self) -> str:
         """Tells the contents of episodes apart, wherever their files are."""
         return self.format.identity(self.path)
+
+    @property
+    def origin(self) -> EpisodeOrigin | None:
+        """The run, worker and number of the episode; None if the file does not say."""
+        return self.format.origin(self.path)
+
+    @property
+    def digest(self) -> str:
+        """Of the columns alone: equal for copies of an episode, whatever their facts and formats."""
+        return self.format.digest(self.path)
 
     @property
     def length(self) -> int:

@@ -68,10 +68,11 @@ class RewardDataCollector:
         collector = self._collector_for(count)
         if collector.full:
             return
-        success = _per_env(_get(env_output, "success_frame"), count)[:, -1] >= 0.5
+        success = _flags(_get(env_output, "success_frame"), count, "success_frame")[:, -1]
         dones = np.asarray((_per_env(_get(env_output, "dones"), count) > 0).any(axis=1))
         ended = np.flatnonzero(dones | np.asarray(is_last_step, dtype=bool))
-        self._success_once = np.asarray((_per_env((env_info or {}).get("success_once"), count) > 0).any(axis=1))
+        once = _flags((env_info or {}).get("success_once"), count, "success_once")
+        self._success_once = np.asarray(once.any(axis=1))
         final_obs = _get(env_output, "final_obs")
         # Only these have been reset; `is_last_step` ends the others where they stand.
         reset = np.flatnonzero(dones & (final_obs is not None))
@@ -131,6 +132,15 @@ class RewardDataCollector:
 
 def _get(output: Any, name: str) -> Any:
     return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
+def _flags(values: Any, count: int, name: str) -> Array:
+    """Return booleans or finite numbers as bool [envs, chunk]: true from 0.5 on, as in stored episodes."""
+    array = _per_env(values, count)
+    if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        bad = array[0, 0] if array.dtype.kind not in "biuf" else array[~np.isfinite(array)][0]
+        raise DataError(f"{name} has {str(bad)[:60]!r} (of {array.dtype}); expected true, false or finite numbers")
+    return np.asarray(array >= 0.5)
 
 
 def _per_env(values: Any, count: int) -> Array:

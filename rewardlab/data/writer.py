@@ -5,14 +5,16 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rewardlab.data.atomic import write_new
-from rewardlab.data.episodes import Episode, check_episode
-from rewardlab.data.formats import FORMATS, is_episode_name
-from rewardlab.errors import DataError
+from rewardlab.data.episodes import Episode, EpisodeOrigin, Identity, check_episode
+from rewardlab.data.formats import FORMATS, format_of, is_episode_name
+from rewardlab.errors import DataError, StorageError
 
 _NUMBERED = re.compile(r"^(?:episode_)?(\d{6,})$")
 
@@ -44,8 +46,19 @@ class EpisodeWriter:
         self._next_number: dict[bool, int] = {}  # by outcome, or True for both
 
     def write(self, episode: Episode) -> Path:
-        """Check and write; the file is there, complete, when this returns."""
+        """Check and write; the file is there, complete, when this returns.
+
+        An episode that is there already, by its origin, is not written again; its path is returned.
+        """
         check_episode(episode)
+        if episode.origin is None:
+            return self._write(episode)
+        written = self._written
+        if episode.origin not in written:
+            written[episode.origin] = self._write(episode)
+        return written[episode.origin]
+
+    def _write(self, episode: Episode) -> Path:
         success = episode.facts.success
         folder, other = (self.success_dir, self.failure_dir) if success else (self.failure_dir, self.success_dir)
         elsewhere = other if self.format.shared_counter else None
@@ -56,7 +69,7 @@ class EpisodeWriter:
             names = self._names(folder, self._next_number[counter])
             path = write_new(names, self.format.encode(episode), elsewhere=elsewhere, durable=self.durable)
         except OSError as error:
-            raise DataError(
+            raise StorageError(
                 f"could not write an episode to {folder}: {error.strerror or error}. Episodes finished before it are "
                 "complete and safe; after making room, or with another directory, collecting can go on"
             ) from error
@@ -67,6 +80,15 @@ class EpisodeWriter:
         """Episodes of one outcome that are in the directory already, whoever wrote them."""
         folder = self.success_dir if success else self.failure_dir
         return sum(is_episode_name(path) for path in folder.iterdir()) if folder.is_dir() else 0
+
+    def identities(self) -> set[Identity]:
+        """Return the run, worker and number of all episodes in the directory that say it."""
+        return {origin.identity for origin in self._written}
+
+    @cached_property
+    def _written(self) -> dict[EpisodeOrigin, Path]:
+        """The episodes in the directory that say their origin; the first use reads it from every file."""
+        return dict(_find_origins(self.success_dir, self.failure_dir))
 
     def _names(self, folder: Path, number: int) -> Iterator[Path]:
         for n in itertools.count(number):
@@ -81,6 +103,14 @@ def _first_free_number(*folders: Path | None) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             highest = max([highest, *map(_number, folder.iterdir())])
     return highest + 1
+
+
+def _find_origins(*folders: Path) -> Iterator[tuple[EpisodeOrigin, Path]]:
+    for path in sorted({path for folder in folders if folder.is_dir() for path in folder.iterdir()}):
+        if is_episode_name(path):
+            with suppress(DataError):  # a damaged file is not the episode that it was
+                if origin := format_of(path).origin(path):
+                    yield origin, path
 
 
 def _number(path: Path) -> int:

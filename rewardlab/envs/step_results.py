@@ -5,7 +5,7 @@ the first observation of the next episode and keeps the true last one in its inf
 scores frames uses this module, so that the two are never confused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from rewardlab.observations import Array, camera_images, final_rows, is_image, t
 Frames: TypeAlias = npt.NDArray[np.uint8]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Infos: TypeAlias = Mapping[str, Any]
+Locate: TypeAlias = Callable[[int], str]  # row of a batch -> the environment and the step, in words
 
 # In infos, from wrappers that end episodes: frames [N, H, W, 3] by camera, true in the rows of the final observations.
 FINAL_FRAMES = "final_frames"
@@ -173,9 +174,9 @@ def check_autoreset(mode: AutoresetMode, infos: Infos) -> None:
         )
 
 
-def success_of(infos: Infos, num_envs: int) -> Bools:
+def success_of(infos: Infos, num_envs: int, locate: Locate = "environment {}".format) -> Bools:
     """Return whether the frame beside `infos` shows a success; False where the environment does not say."""
-    return flags_of(infos, SUCCESS_KEYS, num_envs)
+    return flags_of(infos, SUCCESS_KEYS, num_envs, locate)
 
 
 def says_success(infos: Infos) -> bool:
@@ -184,12 +185,12 @@ def says_success(infos: Infos) -> bool:
     return any(key in place for key in SUCCESS_KEYS for place in places)
 
 
-def following_success(infos: Infos, ended: Bools) -> Bools:
+def following_success(infos: Infos, ended: Bools, locate: Locate = "environment {}".format) -> Bools:
     """Return whether the frame that followed each action shows a success; see `CameraFrames.following`."""
-    beside = success_of(infos, len(ended))
+    beside = success_of(infos, len(ended), locate)
     if infos.get("final_obs") is None:
         return beside
-    return np.where(ended, success_of(final_info(infos), len(ended)), beside)
+    return np.where(ended, success_of(final_info(infos), len(ended), locate), beside)
 
 
 def final_info(infos: Infos) -> Infos:
@@ -205,11 +206,33 @@ def final_info(infos: Infos) -> Infos:
     return {}
 
 
-def flags_of(infos: Infos, keys: Sequence[str], num_envs: int) -> Bools:
-    """Return the flag of each environment under the first key there is; False where Gymnasium's mask excludes it."""
+def flags_of(infos: Infos, keys: Sequence[str], num_envs: int, locate: Locate = "environment {}".format) -> Bools:
+    """Return the flag of each environment under the first key there is; False where Gymnasium's mask excludes it.
+
+    Flags are booleans or finite numbers, of which those from 0.5 on are true, as in stored episodes. Anything else is
+    an error; `locate` says in words which environment and step is meant.
+    """
     for key in keys:
         if key in infos:
             values = to_numpy(infos[key])
-            known = to_numpy(infos.get(f"_{key}", True)).astype(bool)
-            return np.asarray(values.astype(bool) & known)
+            if values.size != num_envs:
+                raise DataError(
+                    f"{locate(0)}: info['{key}'] has shape {list(values.shape)}; expected one value for each of the "
+                    f"{num_envs} environments"
+                )
+            known = np.broadcast_to(to_numpy(infos.get(f"_{key}", True)).astype(bool), num_envs)
+            return _as_flags(values.reshape(num_envs), known, key, locate)
     return np.zeros(num_envs, dtype=bool)
+
+
+def _as_flags(values: Array, known: Bools, key: str, locate: Locate) -> Bools:
+    if values.dtype == bool:
+        return np.asarray(values & known)
+    flags = np.zeros(len(values), dtype=bool)
+    for row in np.flatnonzero(known):
+        value = to_numpy(values[row])
+        if value.dtype.kind not in "biuf" or value.size != 1 or not np.isfinite(value).all():
+            found = repr(values[row])[:60]
+            raise DataError(f"{locate(int(row))}: info['{key}'] is {found}; expected true, false or a finite number")
+        flags[row] = value.item() >= 0.5
+    return flags

@@ -57,6 +57,9 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     unchanged. `close` waits until everything is written; `durable` (for robots, where an episode costs minutes) also
     makes each file safe from a power cut. With `watched_envs`, only that many environments, the first ones, are drawn
     and written: a sample of all phases of a training run, at a fraction of the cost.
+
+    If `run` and `worker` name who collects, episodes carry that and a number as their identity, and one that is on disk
+    already is not written again. `state_dict` has what a resumed run needs for it.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         image_size: tuple[int, int] | None = None,
         policy: str = "unknown",
         task: str | None = None,
+        run: str | None = None,
+        worker: int = 0,
     ) -> None:
         super().__init__(env)
         self._frames = CameraFrames(
@@ -95,11 +100,20 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             max_episodes=max_episodes,
             task=task or (spec.id if spec is not None else type(env.unwrapped).__name__),
             policy=policy,
+            run=run,
+            worker=worker,
         )
 
     @classmethod
     def as_planned(
-        cls, env: VectorEnv[Any, Any, Any], config: EnvConfig, plan: CollectionConfig, *, policy: str
+        cls,
+        env: VectorEnv[Any, Any, Any],
+        config: EnvConfig,
+        plan: CollectionConfig,
+        *,
+        policy: str,
+        run: str | None = None,
+        worker: int = 0,
     ) -> Self:
         """Wrap the environment of `config` as the `data.collection` part of a config says."""
         return cls(
@@ -117,6 +131,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             image_size=config.frame_size,
             policy=policy,
             task=config.id,
+            run=run,
+            worker=worker,
         )
 
     @property
@@ -128,6 +144,14 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def full(self) -> bool:
         """Whether both targets are reached; from then on nothing is drawn or written."""
         return self._collector.full
+
+    def state_dict(self) -> dict[str, Any]:
+        """Wait until every ended episode is on disk, and return what a resumed run needs to go on collecting."""
+        return self._collector.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting where `state_dict` was called; {"run": name} only names the run."""
+        self._collector.load_state_dict(state)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -220,8 +244,14 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return {**observed, **{name: column[ended] for name, column in facts.items()}}
 
     def _labels(self, infos: Any) -> Columns:
-        labels = {"success": success_of(infos, self.num_envs), "grasp": flags_of(infos, GRASP_KEYS, self.num_envs)}
+        labels = {
+            "success": success_of(infos, self.num_envs, self._locate),
+            "grasp": flags_of(infos, GRASP_KEYS, self.num_envs, self._locate),
+        }
         return {name: flags[: self._watched] for name, flags in labels.items()}
+
+    def _locate(self, env: int) -> str:
+        return f"'{self._collector.task}', {self._collector.locate(env)}"
 
     def _observe(self, obs: Any) -> Columns:
         envs = None if self._watched == self.num_envs else np.arange(self._watched)

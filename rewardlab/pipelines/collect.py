@@ -1,13 +1,9 @@
 """Stage 1: let a policy act, write every episode with its pictures and labels."""
 
 import dataclasses
-import fcntl
-import os
 import secrets
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.config.schema import CollectionConfig
+from rewardlab.data.directory_lock import locked
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
@@ -33,7 +30,13 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     again, and a copy of a training episode in the validation set flatters every figure.
     """
     refuse_robot_keys(cfg)
-    console = console or Console()
+    plan = cfg.data.collection
+    advice = "Choose another directory, or wait until it ends"
+    with locked(Path(plan.save_dir), "another collection", advice):  # with one seed they would write the same episodes
+        return _collect(cfg, append, console or Console())
+
+
+def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     plan = cfg.data.collection
     before = _episodes_in(plan)
     if before and not append:
@@ -50,10 +53,12 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     watched = make_vec_env(env_cfg)
     policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
     _make_directory(plan.save_dir)
-    env = DataCollectorWrapper.as_planned(watched, env_cfg, plan, policy=plan.policy)
+    env = DataCollectorWrapper.as_planned(
+        watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.id} seed {env_seed}"
+    )
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
-        with env, _alone_in(plan.save_dir), _progress(console) as progress:
+        with env, _progress(console) as progress:
             bar = progress.add_task("collecting", total=expected, success=0, failure=0)
             observation, _ = env.reset(seed=env_seed)
             while not env.full:
@@ -91,19 +96,6 @@ def _policy(plan: CollectionConfig, env: VectorEnv[Any, Any, Any], seed: int, de
     else:
         policy = make_policy(plan.policy, env, seed)
     return WithRandomActions(policy, env, plan.random_actions, seed + 1) if plan.random_actions else policy
-
-
-@contextmanager
-def _alone_in(directory: str) -> Iterator[None]:
-    """Two collections with one seed would write the same episodes; whoever comes second is told."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise DataError(f"another collection is writing to {directory}; choose another directory, or wait") from None
-    finally:
-        os.close(descriptor)
 
 
 def _kept(env: DataCollectorWrapper) -> tuple[int, int]:

@@ -51,6 +51,15 @@ class PolicyRewards:
         self._update_audits(frame_models)
         self.terminal_only = False  # an alarm switched from per_step to terminal rewards
         self.new_alarms: tuple[Alarm, ...] = ()  # of the last iteration
+        self._first_debug_id = 0
+        if self.scorers is not None:
+            self._number_debug_images(self.scorers[0].submit("next_debug_id").result())
+
+    def _number_debug_images(self, first_id: int) -> None:
+        """Let debug images of this run have ids from `first_id` on, whichever worker scores the frame."""
+        self._first_debug_id = first_id
+        if self.scorers is not None:
+            self.scorers.setup("number_debug_images", first_id)
 
     def bind(self, cluster: Cluster, actor: Worker, envs: Group, task: Spaces, expert_data: Any) -> None:
         """Build the models that depend on the observation and action space, and send the learner its copies."""
@@ -140,6 +149,7 @@ class PolicyRewards:
         return {
             "settings": self.resume_settings(),
             "terminal_only": self.terminal_only,
+            "first_debug_id": self._first_debug_id,
             "audits": {name: audit.state_dict() for name, audit in self.audits.items()},
             "models": None if self.trainer is None else self.trainer.submit("training_state", retry=True).result(),
         }
@@ -157,6 +167,7 @@ class PolicyRewards:
                 f"{here}. Set them as they were, or begin a new run with another runner.logger.experiment_name"
             )
         self.terminal_only = state["terminal_only"]
+        self._number_debug_images(state.get("first_debug_id", self._first_debug_id))
         for name, audit in self.audits.items():
             if name in state["audits"]:
                 audit.load_state_dict(state["audits"][name])
@@ -173,6 +184,8 @@ class PolicyRewards:
         """Wait for files that are still being written."""
         for audit in self.audits.values():
             audit.close()
+        if self.scorers is not None:
+            self.scorers.call("close", retry=True).result()
 
     def _any_looks_at_episodes(self) -> bool:
         return any(facts.term.looks_at == "episodes" for facts in self.facts.values())

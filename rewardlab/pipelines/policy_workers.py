@@ -60,7 +60,7 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
     return PolicyWorkers(
         rewards,
         envs,
-        Lanes(envs, policies, rewards.scorers),
+        Lanes(envs, policies, rewards.scorers, collecting=cfg.data.collection.enabled),
         actors[0],
         Evaluation(cfg.env.eval, seed=cfg.seed + 10_000),
         make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
@@ -71,14 +71,19 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
     collection = cfg.data.collection if cfg.data.collection.enabled else None
     request, detectors, keep_next = rewards.frame_request, rewards.success_detectors, rewards.needs_next_observations
 
+    def make_detector(placement: WorkerPlacement) -> RewardWorker:
+        # The reward workers write debug images of the same frames.
+        return RewardWorker(cfg.reward, placement.device, names=detectors, debug_images=False)
+
     def make(placement: WorkerPlacement) -> EnvWorker:
         return EnvWorker(
             _worker_share(cfg.env.train, placement),
             seed=_seed(cfg, 0, placement),
             frames=request,
-            success_detector=RewardWorker(cfg.reward, placement.device, names=detectors) if detectors else None,
+            success_detector=make_detector(placement) if detectors else None,
             collection=collection,
             keep_next=keep_next,
+            index=placement.index,
         )
 
     return cluster.launch("env", make, name="EnvGroup")

@@ -13,10 +13,12 @@ from rich.console import Console
 from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.data.atomic import replace_file
-from rewardlab.errors import ConfigError, DataError, RewardlabError
+from rewardlab.data.directory_lock import run_lock
+from rewardlab.errors import ConfigError, DataError, RewardlabError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
+from rewardlab.pipelines.trained_policy import list_checkpoints
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import (
@@ -57,17 +59,15 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     refuse_robot_keys(cfg)
     console = console or Console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if (out / HISTORY).exists() and resumed_from != checkpoint_directory(cfg).resolve():
-        raise DataError(
-            f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
-            f"that run with runner.resume_dir={out}/checkpoints/global_step_<number>"
-        )
-    # One torch thread here: reward workers have their own threads, so that all cores are used.
-    with torch_threads(1), Cluster(cfg.cluster) as cluster:
-        training = _train(cfg, cluster, out, console, expert_data)
-        training.close()
-    report = _write_report(cfg, training, out)
+    with run_lock(out, checkpoint_directory(cfg)):
+        _refuse_another_run(cfg, out)
+        try:
+            training = _train(cfg, out, console, expert_data)
+            report = _write_report(cfg, training, out)
+        except StorageError as error:
+            saved = list_checkpoints(checkpoint_directory(cfg))
+            advice = f"continue with runner.resume_dir={saved[-1]}" if saved else "start again"
+            raise StorageError(f"{error}. After making room, {advice}") from error
     if training.progress.stopped:
         console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
@@ -78,7 +78,30 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     return training.checkpoint
 
 
-def _train(cfg: ExperimentConfig, cluster: Cluster, out: Path, console: Console, expert_data: Any) -> "PolicyTraining":
+def _refuse_another_run(cfg: ExperimentConfig, out: Path) -> None:
+    """Raise if the directory has a run that could be continued; one that has saved nothing yet begins again."""
+    checkpoints = checkpoint_directory(cfg)
+    resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
+    if (out / HISTORY).exists() and resumed_from != checkpoints.resolve():
+        saved = list_checkpoints(checkpoints)
+        if saved:
+            raise DataError(
+                f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
+                f"that run with runner.resume_dir={saved[-1]}"
+            )
+
+
+def _train(cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any) -> "PolicyTraining":
+    # One torch thread here: reward workers have their own threads, so that all cores are used.
+    with torch_threads(1), Cluster(cfg.cluster) as cluster:
+        training = _train_on(cluster, cfg, out, console, expert_data)
+        training.close()
+    return training
+
+
+def _train_on(
+    cluster: Cluster, cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any
+) -> "PolicyTraining":
     """Train to the end. If the learner dies, launch all workers again and go back to the last checkpoint.
 
     The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
@@ -118,8 +141,8 @@ def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any)
     """Launch the workers and load the checkpoint that the config names."""
     training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
     resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
-    if cfg.reward.use_reward_model and cfg.reward.pretrain and not resumed:
-        training.rewards.pretrain()
+    if not resumed:
+        training.begin()
     forget_after(out, training.completed)  # last: if resuming fails, the run keeps its history
     replace_file(out / "config.yaml", to_yaml(cfg).encode())
     return training
@@ -134,7 +157,7 @@ def _iterate(training: "PolicyTraining", out: Path, console: Console) -> None:
                 log.say(words)
             for alarm in training.rewards.new_alarms:
                 log.say(f"[bold red]alarm[/]: {alarm.words}")
-            training.save_if_due()
+            training.save_if_due(log)
 
 
 class PolicyTraining:
@@ -153,6 +176,12 @@ class PolicyTraining:
         self.events: dict[str, float] = {}  # what happened to workers, for the metrics of the next iteration
         self._reset_next = True  # reset all environments before the next rollout
         self._best: float | None = None  # best evaluation so far, at which reward_models/best was saved
+
+    def begin(self) -> None:
+        """Prepare a run that does not continue an earlier one; what one wrote that saved nothing is forgotten."""
+        if self.cfg.reward.use_reward_model and self.cfg.reward.pretrain:
+            self.rewards.pretrain()
+        self._begin_collecting([])
 
     def iterate(self) -> dict[str, float]:
         """Run one iteration and return the metrics to log."""
@@ -209,9 +238,10 @@ class PolicyTraining:
     def checkpoint(self) -> Path:
         return self.checkpoints / f"global_step_{self.progress.iteration}"
 
-    def save_if_due(self) -> None:
-        """Write a checkpoint every `runner.save_interval` iterations and at the end."""
+    def save_if_due(self, log: RunLog) -> None:
+        """Write a checkpoint every `runner.save_interval` iterations and at the end, after the rows of the log."""
         if self._is_due(self.cfg.runner.save_interval):
+            log.flush()
             self.save()
 
     def save(self) -> None:
@@ -225,6 +255,7 @@ class PolicyTraining:
             "updates": progress.updates,
             "rewards": self.rewards.state_dict(),
             "best": self._best,
+            "collection": self.workers.lanes.collection_states,
         }
         facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
         save_state(self.checkpoint, state, facts)
@@ -282,8 +313,16 @@ class PolicyTraining:
             raise ConfigError(f"runner.resume_dir: {checkpoint}: {error}") from error
         if self.rewards.terminal_only:
             self.workers.envs.setup("request_frames", self.rewards.frame_request)
+        self._begin_collecting(state.get("collection", []))
         self.saved = checkpoint
         return True
+
+    def _begin_collecting(self, states: list[dict[str, Any]]) -> None:
+        """Let environment workers go on collecting, those without a state from the beginning."""
+        cfg, workers = self.cfg, len(self.workers.envs)
+        # The name says what the episodes follow from, so that a run that is started again recognises its own.
+        run = states[0]["run"] if states else f"{cfg.algorithm.name} {cfg.env.train.id} seed {cfg.seed}"
+        self.workers.lanes.begin_collecting([*states, *[{"run": run}] * workers][:workers])
 
     def close(self) -> None:
         """Wait for files that workers are still writing."""

@@ -49,10 +49,16 @@ def latest_checkpoint(run: Path) -> Path:
     """The checkpoint itself, or the newest of a run."""
     if run.name.startswith("global_step_"):
         return run
-    found = [path for path in (run / "checkpoints").glob("global_step_*") if path.name[12:].isdigit()]
+    found = list_checkpoints(run / "checkpoints")
     if not found:
         raise DataError(f"{run}: no checkpoints/global_step_<number> there; expected the directory of a policy run")
-    return max(found, key=lambda path: int(path.name[12:]))
+    return found[-1]
+
+
+def list_checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints of a policy run in a directory, the newest last."""
+    found = [path for path in directory.glob("global_step_*") if path.name[12:].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[12:]))
 
 
 def config_file(checkpoint: Path) -> Path:

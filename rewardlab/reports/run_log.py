@@ -2,17 +2,20 @@
 
 import json
 import math
+import os
+import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.data.atomic import replace_file
-from rewardlab.errors import DataError
+from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 
 HISTORY = "metrics.jsonl"
@@ -24,7 +27,9 @@ WENT_BACK = "went_back/"  # complete iterations that were dropped: the run went 
 class RunLog:
     """Writes the metrics of a run to disk and shows its progress. Without a directory it only shows progress.
 
-    Logging never ends a run: a full disk is reported once, and training goes on without the log.
+    A full disk is reported once, and rows wait until there is room, but not longer than until the next checkpoint: a
+    run that is resumed there would never write them. TensorBoard's files are a second view of the same figures; a run
+    goes on without them.
     """
 
     def __init__(self, directory: Path | None, *, total: int, console: Console, completed: int = 0) -> None:
@@ -40,16 +45,26 @@ class RunLog:
         )
         self._bar = self._progress.add_task("", total=total, completed=completed, words="")
         self._tensorboard: SummaryWriter | None = None
+        self._waiting: list[str] = []  # rows that could not be written yet
+        self._warned = False
 
     def __enter__(self) -> Self:
-        self._try(self._open)
+        self._excepthook, threading.excepthook = threading.excepthook, self._handle_thread_error
+        if self.directory is not None:
+            with self._optional("TensorBoard's files"):
+                self.directory.mkdir(parents=True, exist_ok=True)
+                self._tensorboard = SummaryWriter(str(self.directory))
         self._progress.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._progress.stop()
         if self._tensorboard is not None:
-            self._try(self._tensorboard.close)
+            with self._optional("TensorBoard's files"):
+                self._tensorboard.close()
+        threading.excepthook = self._excepthook
+        if kind is None:
+            self.flush()
 
     @property
     def speed(self) -> float:
@@ -59,15 +74,34 @@ class RunLog:
     def write(self, iteration: int, figures: Mapping[str, float], words: str) -> None:
         """Log the figures of an iteration and show `words`, its summary, beside the progress bar."""
         known = {name: value for name, value in figures.items() if math.isfinite(value)}
-        self._try(lambda: self._append({"iteration": iteration, **known}))
+        if self.directory is not None:
+            self._waiting.append(json.dumps({"iteration": iteration, **known}) + "\n")
+            with self._optional("the metrics of some iterations"):
+                self._append()
         self.plot(iteration, known)
         self.show(iteration, words)
 
+    def flush(self) -> None:
+        """Raise a StorageError if rows still wait that cannot be written: to be called before a checkpoint is saved."""
+        if self._waiting:
+            assert self.directory is not None
+            try:
+                self._append()
+            except OSError as error:
+                raise StorageError(
+                    f"could not write {self.directory / HISTORY}: {error.strerror or error}; its last "
+                    f"{len(self._waiting)} rows are missing"
+                ) from error
+
     def plot(self, iteration: int, figures: Mapping[str, float]) -> None:
         """Log figures to TensorBoard only."""
-        for name, value in figures.items():
-            if self._tensorboard is not None:
-                self._tensorboard.add_scalar(name, value, iteration)
+        if self._tensorboard is not None:
+            try:
+                for name, value in figures.items():
+                    self._tensorboard.add_scalar(name, value, iteration)
+            except OSError as error:
+                self._tensorboard = None
+                self._warn("TensorBoard's files", error)
 
     def show(self, iteration: int, words: str) -> None:
         self._progress.update(self._bar, completed=iteration, words=words)
@@ -76,26 +110,39 @@ class RunLog:
         """Print a line above the progress bar."""
         self._progress.console.print(words, highlight=False, soft_wrap=True)
 
-    def _open(self) -> None:
+    def _append(self) -> None:
+        """Write the rows that wait, all of them or none."""
         assert self.directory is not None
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._tensorboard = SummaryWriter(str(self.directory))
-
-    def _append(self, row: Mapping[str, Any]) -> None:
-        assert self.directory is not None
-        with (self.directory / HISTORY).open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def _try(self, write: Callable[[], object]) -> None:
-        if self.directory is None:
-            return
+        path = self.directory / HISTORY
+        size = path.stat().st_size if path.exists() else 0
         try:
-            write()
+            with path.open("ab") as file:
+                file.write("".join(self._waiting).encode())
+        except OSError:
+            with suppress(OSError):  # half a row would make the next one unreadable
+                os.truncate(path, size)
+            raise
+        self._waiting = []
+
+    def _handle_thread_error(self, error: threading.ExceptHookArgs) -> None:
+        """Print no traceback of a full disk in TensorBoard's own thread: its writer raises the error again later."""
+        is_tensorboards = type(error.thread).__module__.startswith("tensorboard.")
+        if not (is_tensorboards and isinstance(error.exc_value, OSError)):
+            self._excepthook(error)
+
+    @contextmanager
+    def _optional(self, what: str) -> Iterator[None]:
+        """Go on after an OSError, with a warning that `what` is not written."""
+        try:
+            yield
         except OSError as error:
-            warnings.warn(
-                f"{self.directory}: the log cannot be written ({error.strerror}); training goes on", stacklevel=3
-            )
-            self.directory = self._tensorboard = None
+            self._warn(what, error)
+
+    def _warn(self, what: str, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror or error
+            warnings.warn(f"{self.directory}: {what} cannot be written ({reason}); training goes on", stacklevel=4)
 
 
 def plot_scalars(directory: Path, step: int, figures: Mapping[str, float]) -> None:
@@ -122,8 +169,10 @@ def read_history(path: str | Path) -> list[dict[str, float]]:
             if number == len(lines):
                 break
             raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
-        if not isinstance(row, dict) or not {"iteration", "env_steps"} <= set(row):
-            raise DataError(f"{path}, line {number}: expected an object with 'iteration' and 'env_steps'")
+        if not isinstance(row, dict) or not all(
+            type(row.get(key)) in (int, float) for key in ("iteration", "env_steps")
+        ):
+            raise DataError(f"{path}, line {number}: expected an object with 'iteration' and 'env_steps', two numbers")
         rows.append(row)
     return rows
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rewardlab.compat.names import todays_checkpoint
 from rewardlab.data.atomic import leftover_of, temporary_path
-from rewardlab.errors import DataError
+from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
 
@@ -57,8 +57,6 @@ def write_checkpoint(
     empty_or_checkpoint = path.is_dir() and ((path / CONFIG).is_file() or not any(path.iterdir()))
     if path.exists() and not empty_or_checkpoint:
         raise DataError(f"{path}: exists and is not a checkpoint directory; it is not replaced. Choose another path")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
     description = {"format_version": FORMAT_VERSION, "rewardlab_version": version("rewardlab"), **_to_json(config)}
     files = {
         WEIGHTS: save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}),
@@ -66,9 +64,19 @@ def write_checkpoint(
         CONFIG: (json.dumps(description, indent=2, allow_nan=False) + "\n").encode(),
         **(pictures or {}),
     }
-    temporary = temporary_path(path)
-    temporary.mkdir()
     try:
+        _write_directory(path, files)
+    except OSError as error:
+        raise StorageError(f"could not write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    temporary = temporary_path(path)
+    try:
+        temporary.mkdir()
         for name, content in files.items():
             with (temporary / name).open("xb") as file:
                 file.write(content)
@@ -79,7 +87,6 @@ def write_checkpoint(
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return path
 
 
 def read_checkpoint(path: Path) -> StoredModel:

@@ -24,7 +24,12 @@ class DebugImageWriter:
 
     A directory gets at most `limit` images, including those of earlier runs; frames that come faster than the disk can
     write them are dropped. Never raises an error: after the first failure it warns and stops.
+
+    Ids go on after those that are in the directory. Where several workers share the frames of a run, each frame has a
+    `position` in the run, and its id is that position after `first_id`: no two frames have the same one.
     """
+
+    first_id = 0
 
     def __init__(self, directory: str | Path, limit: int = 1000, backlog: int = 256) -> None:
         self.directory = Path(directory)
@@ -33,8 +38,8 @@ class DebugImageWriter:
         self._counts: dict[str, int] | None = None  # images in each directory, including queued ones
         self._number = 0
 
-    def add(self, images: ImageArray, probabilities: Tensor, threshold: float) -> None:
-        """Queue the frames [B, ...] of one camera without waiting."""
+    def add(self, images: ImageArray, probabilities: Tensor, threshold: float, position: int | None = None) -> None:
+        """Queue the frames [B, ...] of one camera without waiting; `position` is that of the first of them."""
         if self._writer.broken:
             return
         try:
@@ -43,10 +48,19 @@ class DebugImageWriter:
             return self._writer.give_up(error)
         for index, probability in enumerate(probabilities.tolist()):
             folder = SUCCESS if probability > threshold else FAIL
-            name = f"{self._number:06d}_prob{probability:.4f}.png"
+            number = self._number if position is None else self.first_id + position + index
+            name = f"{number:06d}_prob{probability:.4f}.png"
             if counts[folder] < self.limit and self._writer.add(self.directory / folder / name, images[index]):
                 counts[folder] += 1
                 self._number += 1
+
+    def next_id(self) -> int:
+        """Return the first id that is not in the directory yet, nor any after it."""
+        try:
+            self._count_files()
+        except OSError as error:
+            self._writer.give_up(error)
+        return self._number
 
     def flush(self) -> None:
         """Wait until everything queued is written."""

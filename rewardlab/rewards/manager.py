@@ -199,11 +199,12 @@ class RewardManager:
         names: Collection[str] | None = None,
         task: tuple[Space[Any], Space[Any]] | None = None,
         off_policy: bool = False,
+        debug_images: bool = True,
     ) -> Self:
         """Load the models of a config, or only those of the terms with these names.
 
         With a `task` (observation space, action space), models without a checkpoint are built for it; their weights
-        are loaded later with `load_state_dict`.
+        are loaded later with `load_state_dict`. Without `debug_images` none are written, whatever the config says.
         """
         model_configs = {name: cfg for name, cfg in named_models(config).items() if names is None or name in names}
         models = {}
@@ -221,7 +222,7 @@ class RewardManager:
         classifiers = [name for name, model in models.items() if model.gives_probability]
         for name in classifiers:
             directory = debug_directory(model_configs[name].debug_save_dir)
-            if directory is not None and task is None:  # not by the learner, which scores frames again
+            if directory is not None and task is None and debug_images:  # not by the learner, which scores them again
                 manager.debug_images[name] = DebugImageWriter(directory / name if len(classifiers) > 1 else directory)
         return manager
 
@@ -262,13 +263,16 @@ class RewardManager:
             rewards.append(term.reward(estimate, torch.ones_like(estimate, dtype=torch.bool)))
         return torch.stack(rewards).sum(0)
 
-    def score(self, name: str, data: Any) -> Tensor:
-        """Return the estimates of one model for frames or transitions; writes debug images if the config says so."""
+    def score(self, name: str, data: Any, position: int | None = None) -> Tensor:
+        """Return the estimates of one model for frames or transitions; writes debug images if the config says so.
+
+        `position` is that of the first frame among all frames of a run; it numbers debug images.
+        """
         model = self.models[name]
         estimate = model.score(data).float().cpu()
         if name in self.debug_images:
             images = model.first_camera(data)  # type: ignore[attr-defined]
-            self.debug_images[name].add(images, estimate.flatten(), self._threshold(model))
+            self.debug_images[name].add(images, estimate.flatten(), self._threshold(model), position)
         return estimate
 
     def estimate(self, batch: Batch, names: Collection[str] | None = None) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ class Evaluation:
     """`env.num_envs` episodes that follow from the seed. The environment's own reward and success, never a model's."""
 
     def __init__(self, env: EnvConfig, *, seed: int) -> None:
+        self.name = env.id
         self.env = make_vec_env(env)
         self.seed = seed
 
@@ -30,13 +31,17 @@ class Evaluation:
         reward_sum, length = np.zeros(n), np.zeros(n)
         once, at_end, running = np.zeros(n, bool), np.zeros(n, bool), np.ones(n, bool)
         known = False
+
+        def locate(row: int) -> str:
+            return f"'{self.name}', environment {row}, step {int(length[row]) + 1} of its episode"
+
         for _ in range(MAX_STEPS):
             seen = to_device(to_batch(as_observation(obs)), device)
             answer = policy.act(seen, generator, explore=False)  # type: ignore[operator]
             action = within_bounds(answer["action"].cpu().numpy(), self.env.single_action_space)
             obs, reward, terminated, truncated, infos = self.env.step(action)
             done = np.asarray(terminated) | np.asarray(truncated)
-            success = following_success(infos, done)
+            success = following_success(infos, done, locate)
             known |= says_success(infos)
             once |= running & success
             at_end = np.where(running & done, success, at_end)
@@ -48,7 +53,4 @@ class Evaluation:
                 if known:
                     figures |= {"success_once": float(once.mean()), "success_at_end": float(at_end.mean())}
                 return figures
-        raise DataError(
-            f"an episode of '{self.env.spec.id if self.env.spec else self.env}' did not end in {MAX_STEPS} steps: set "
-            "env.eval.max_episode_steps"
-        )
+        raise DataError(f"an episode of '{self.name}' did not end in {MAX_STEPS} steps: set env.eval.max_episode_steps")

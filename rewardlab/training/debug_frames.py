@@ -5,9 +5,9 @@ import warnings
 from pathlib import Path
 
 import torch
-from PIL import Image
 
-from rewardlab.errors import DataError
+from rewardlab.data.images import write_png
+from rewardlab.errors import StorageError
 from rewardlab.training.augment import augment
 from rewardlab.training.fit import Fit
 
@@ -28,8 +28,6 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
     prepare = dataclasses.replace(fit.network.preprocess, normalize=False)
     written: set[Path] = set()
     try:
-        for folder in folders.values():
-            folder.mkdir(parents=True, exist_ok=True)
         for batch in fit.loader.epoch(0):
             images = batch.images
             if fit.cfg.data.augment:
@@ -43,8 +41,8 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
                     return limit
                 if place not in written:  # a balanced epoch repeats frames of the rarer class
                     for camera, picture in zip(prepare.image_keys, cameras, strict=True):
-                        Image.fromarray(picture).save(place.with_name(f"{name}_{camera}.png"))
+                        write_png(place.with_name(f"{name}_{camera}.png"), picture)
                     written.add(place)
-    except OSError as error:
-        raise DataError(f"data.debug_save_dir: cannot write to {directory}: {error.strerror or error}") from error
+    except StorageError as error:
+        raise StorageError(f"data.debug_save_dir: cannot write to {directory} ({error})") from error
     return len(written)

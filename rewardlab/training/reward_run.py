@@ -4,7 +4,8 @@ import copy
 import dataclasses
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,10 +14,11 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
+from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import UsedEpisodes, split_frames
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
@@ -41,24 +43,61 @@ def train_reward_model(
     """
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     checkpoints = checkpoint_directory(cfg)
+    with _locked_by_leader(processes, out, checkpoints):
+        _refuse_another_run(cfg, checkpoints)
+        try:
+            return _train_in(cfg, out, checkpoints, processes, console, on_best)
+        except StorageError as error:
+            last = checkpoints / "last"
+            advice = f"continue with runner.resume_dir={last}" if last.exists() else "start again"
+            raise StorageError(f"{error}. After making room, {advice}") from error
+
+
+@contextmanager
+def _locked_by_leader(processes: Processes, *directories: Path) -> Iterator[None]:
+    """Hold the lock of a run that several processes make together; if it is taken, all of them raise."""
+    with ExitStack() as stack:
+        problem = None
+        if processes.leads:
+            try:
+                stack.enter_context(run_lock(*directories))
+            except DataError as error:
+                problem = str(error)
+        problem = processes.from_leader(problem)
+        if problem is not None:
+            raise DataError(problem)
+        yield
+
+
+def _train_in(
+    cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console, on_best: OnBest
+) -> Path:
     best = checkpoints / "best_model"
-    _refuse_another_run(cfg, checkpoints)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
+    full = False
     try:
         _train(fit, validated, checkpoints, quiet, out, on_best)
+    except StorageError:
+        full = True
+        raise
     finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
-        if processes.leads and fit.progress.best is not None:
+        if processes.leads and fit.progress.best is not None and not full:
             _conclude(cfg, fit, validation, best, out, quiet)
     return best
 
 
 def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
-    """Raise if the directory has the model of a run that is not continued; the advice names the key that chose it."""
+    """Raise if the directory has the model of a run that is not continued, unless that run saved nothing else yet.
+
+    The advice names the key that chose the directory.
+    """
     best, last = checkpoints / "best_model", checkpoints / "last"
     if not best.exists() or cfg.runner.resume_dir is not None:
+        return
+    if not last.exists() and not load_success_classifier(best).metrics:
         return
     place = "runner.checkpoint_dir" if cfg.runner.checkpoint_dir else "runner.logger.log_path"
     resume = f", or continue that run with runner.resume_dir={last}" if last.is_dir() else ""

@@ -65,8 +65,9 @@ NO_EPISODES = Episodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, bool), np
 class EnvWorker:
     """Steps a batch of environments and records what happens; the RolloutWorker of its lane records the actions.
 
-    If `success_detector` is given, an episode ends where one of its reward models predicts success. Random numbers
-    depend on (seed, iteration) only, so that a run resumed at an iteration sees the same episodes.
+    With `collection`, episodes are written to disk; `index`, the worker's number in its group, is part of their
+    identity. If `success_detector` is given, an episode ends where one of its reward models predicts success. Random
+    numbers depend on (seed, iteration) only, so that a run resumed at an iteration sees the same episodes.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class EnvWorker:
         success_detector: RewardWorker | None = None,
         collection: CollectionConfig | None = None,
         keep_next: bool = False,
+        index: int = 0,
     ) -> None:
         self.config = config
         self.seed = seed
@@ -91,7 +93,7 @@ class EnvWorker:
             cameras = list(dict.fromkeys([*config.cameras, *collected]))
             self.env = EndOnSuccess(self.env, self._predict_success, self._sizes(frames), cameras, config.frame_size)
         if collection is not None:
-            self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training")
+            self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training", worker=index)
         self._frames = self._camera_frames()
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
@@ -101,6 +103,9 @@ class EnvWorker:
 
     def ping(self) -> None:
         """Do nothing; raises WorkerDied if the process is gone."""
+
+    def num_envs(self) -> int:
+        return self.env.num_envs
 
     def spaces(self) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         """Return the observation space and the action space of a single environment."""
@@ -145,7 +150,7 @@ class EnvWorker:
             "env_reward": np.asarray(reward, np.float32),
             "terminated": np.asarray(terminated, bool),
             "truncated": np.asarray(truncated, bool),
-            "success": following_success(infos, done),
+            "success": following_success(infos, done, self._locate),
         }
         if self.keep_next:
             after = self._last.observation
@@ -183,9 +188,22 @@ class EnvWorker:
         episodes = Episodes.concatenate([NO_EPISODES, *ended])
         return episodes if self._says_success else replace(episodes, success_once=None, success_at_end=None)
 
+    def collection_state(self) -> dict[str, Any]:
+        """Wait until collected episodes are on disk, and return what a resumed or restarted worker needs to go on."""
+        assert isinstance(self.env, DataCollectorWrapper)
+        return self.env.state_dict()
+
+    def load_collection_state(self, state: Mapping[str, Any]) -> None:
+        """Go on collecting where `collection_state` was called; {"run": name} only names the run."""
+        assert isinstance(self.env, DataCollectorWrapper)
+        self.env.load_state_dict(state)
+
     def close(self) -> None:
         """Close the environments; waits until collected episodes are on disk."""
         self.env.close()
+
+    def _locate(self, row: int) -> str:
+        return f"'{self.config.id}', environment {row}, step {self._length[row] + 1} of its episode"
 
     def _record_frames(self, obs: Any, infos: Any, done: Array) -> None:
         if self._frames is None or self.request is None:

@@ -40,9 +40,10 @@ class RewardWorker:
         *,
         names: Collection[str] | None = None,  # reward terms whose models are loaded; None = all
         off_policy: bool = False,
+        debug_images: bool = True,
     ) -> None:
         self.config, self.device = config, device
-        self._options: dict[str, Any] = {"names": names, "off_policy": off_policy}
+        self._options: dict[str, Any] = {"names": names, "off_policy": off_policy, "debug_images": debug_images}
 
     def init_worker(self) -> None:
         """Load the models."""
@@ -60,18 +61,38 @@ class RewardWorker:
         """Return the weighted reward of each frame of a rollout, computed in mini-batches of 256 images."""
         return self.compute_rewards(observations)
 
-    def score(self, images: Mapping[str, Any], part: tuple[int, int] = (0, 1)) -> FrameScores:
-        """Score the k-th of n equal parts of the frames [m, H, W, 3] by camera, where `part` is (k, n)."""
+    def score(
+        self, images: Mapping[str, Any], part: tuple[int, int] = (0, 1), position: int | None = None
+    ) -> FrameScores:
+        """Score the k-th of n equal parts of the frames [m, H, W, 3] by camera, where `part` is (k, n).
+
+        `position` is that of the first frame (of all parts) among all frames of the run.
+        """
         number, count = part
         rows = len(next(iter(images.values())))
         share = slice(rows * number // count, rows * (number + 1) // count)
         frames = {"images": {camera: array[share] for camera, array in images.items()}}
-        estimates = {name: self.manager.score(name, frames) for name in self.manager.models}
+        position = None if position is None else position + share.start
+        estimates = {name: self.manager.score(name, frames, position) for name in self.manager.models}
         return FrameScores(estimates, dict(self.manager.versions))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Load the weights of the models from the `state_dict` of another RewardManager."""
         self.manager.load_state_dict(state)
+
+    def next_debug_id(self) -> int:
+        """Return the first id that no debug image of an earlier run has."""
+        return max([0, *(writer.next_id() for writer in self.manager.debug_images.values())])
+
+    def number_debug_images(self, first_id: int) -> None:
+        """Give frames with a position ids from `first_id` on."""
+        for writer in self.manager.debug_images.values():
+            writer.first_id = first_id
+
+    def close(self) -> None:
+        """Wait until debug images are written."""
+        for writer in self.manager.debug_images.values():
+            writer.flush()
 
     def save_checkpoint(self, path: str | Path, step: int) -> Path:
         """Write a checkpoint of the only model to `path`/step_<step> and return its path."""

@@ -7,7 +7,7 @@ while the rollout continues.
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -148,11 +148,26 @@ class RolloutFrames:
 class Lanes:
     """Collects rollouts from all lanes: pairs of an EnvWorker and the RolloutWorker that chooses its actions."""
 
-    def __init__(self, envs: Group, policies: Group, rewards: Group | None) -> None:
+    def __init__(self, envs: Group, policies: Group, rewards: Group | None, *, collecting: bool = False) -> None:
         self.envs = envs
         self.policies = policies
         self.rewards = rewards
         self._observations: list[Future[StepObservation] | None] = [None] * len(envs)
+        self._num_envs: list[int] = []  # of each environment worker, once they have been asked
+        self._collecting = collecting  # environment workers write episodes to disk
+        self.collection_states: list[dict[str, Any]] = []  # of each of them, after the last rollout
+
+    def begin_collecting(self, states: Sequence[dict[str, Any]]) -> None:
+        """Let environment workers go on collecting where they were in these states; {"run": name} is a first start."""
+        if self._collecting:
+            for worker, state in zip(self.envs, states, strict=True):
+                worker.submit("load_collection_state", state).result()
+            self._remember_collecting(states)
+
+    def _remember_collecting(self, states: Sequence[dict[str, Any]]) -> None:
+        self.collection_states = list(states)
+        for worker, state in zip(self.envs, states, strict=True):
+            worker.remember("load_collection_state", (state,), {})
 
     def collect(self, iteration: int, steps: int, *, reset: bool, at_random: bool = False) -> Rollout:
         """Collect `steps` steps of all environments; with `reset`, reset all of them first.
@@ -186,15 +201,18 @@ class Lanes:
                 if self.rewards is not None and ((t + 1) % SCORED_STEPS == 0 or t == steps - 1):
                     images = env.submit("fetch_frames")
                     frames[lane].append(images)
+                    position = self._frame_position(iteration * steps + t, t % SCORED_STEPS + 1, lane)
                     # In terminal mode all frames may come in the last step, so all reward workers share them.
                     for part, worker in enumerate(self.rewards):
-                        score = worker.submit("score", images, part=(part, len(self.rewards)), retry=True)
-                        scores[lane].append(score)
+                        share = {"part": (part, len(self.rewards)), "position": position}
+                        scores[lane].append(worker.submit("score", images, retry=True, **share))
         actions = [policy.submit("fetch", self._observations[lane]) for lane, policy in enumerate(self.policies)]
         transitions = self.envs.call("fetch")
         lanes = [_join(chosen.result(), made.result()) for chosen, made in zip(actions, transitions, strict=True)]
         batch = PackedBatch.cat(lanes, dim=1)
         episodes = Episodes.concatenate(self.envs.call("fetch_episodes").result())
+        if self._collecting:  # waits for the disk: an episode of a complete rollout is never lost with its worker
+            self._remember_collecting(self.envs.call("collection_state").result())
         if self.rewards is None:
             return Rollout(batch, None, episodes, 0.0, reset)
         start = time.perf_counter()
@@ -202,6 +220,15 @@ class Lanes:
         waiting_time = time.perf_counter() - start
         scored = self._add_estimates(batch.rows, [lane.rows for lane in lanes], parts, frames)
         return Rollout(batch, scored, episodes, waiting_time, reset)
+
+    def _frame_position(self, step: int, steps: int, lane: int) -> int:
+        """Return the position, among all frames of the run, of a lane's first frame of the last `steps` steps.
+
+        If not every step has a frame, some positions stay unused.
+        """
+        if not self._num_envs:
+            self._num_envs = self.envs.call("num_envs").result()
+        return (step + 1 - steps) * sum(self._num_envs) + steps * sum(self._num_envs[:lane])
 
     def _add_estimates(
         self,

@@ -1,7 +1,5 @@
 """The commands as a user types them."""
 
-import fcntl
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +10,7 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.data import read_episodes, verify
+from rewardlab.data.directory_lock import locked
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +64,10 @@ def test_collect_refuses_to_repeat_itself_and_appends_new_episodes(
 def test_two_collections_into_one_directory_do_not_write_the_same_episodes_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)  # as the first one does
-    assert main(["collect", "tabletop_pickcube", "--episodes", "3", "--out", str(tmp_path)]) == 2
-    os.close(descriptor)
-    assert "another collection is writing" in capsys.readouterr().err
+    arguments = ["collect", "tabletop_pickcube", "--episodes", "3", "--out", str(tmp_path)]
+    with locked(tmp_path, "another collection", ""):
+        assert main(arguments) == 2
+    assert "another collection of this process is writing to" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.safetensors"))
 
 

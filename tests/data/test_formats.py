@@ -1,12 +1,17 @@
+import dataclasses
+import json
 import pickle
 import resource
 import struct
+import zlib
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from rewardlab.data import FORMATS, Episode, EpisodeWriter, read_episodes
+from rewardlab.cli import main
+from rewardlab.data import FORMATS, Episode, EpisodeWriter, convert_episodes, read_episodes
+from rewardlab.data.episodes import EpisodeOrigin, content_digest
 from rewardlab.data.formats.safetensors_file import _header
 from rewardlab.errors import ConfigError, DataError
 
@@ -188,3 +193,109 @@ def test_a_file_of_weights_is_not_an_episode(tmp_path):
 def test_unknown_format_names_the_nearest(tmp_path):
     with pytest.raises(ConfigError, match="Did you mean 'safetensors'"):
         EpisodeWriter(tmp_path, "safetensor")
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_an_episode_carries_its_origin_and_a_copy_is_not_written(tmp_path, make_episode, name):
+    episode = make_episode()
+    first = dataclasses.replace(episode, origin=EpisodeOrigin("ppo seed 0", 1, 7, content_digest(episode.checksums)))
+    for _ in range(2):
+        path = EpisodeWriter(tmp_path, name).write(first)
+    (stored,) = read_episodes(tmp_path)
+    assert stored.path == path
+    assert stored.origin == stored.load().origin == first.origin
+    assert stored.digest == first.origin.digest
+    other = make_episode(seed=1)
+    second = dataclasses.replace(first, columns=other.columns, origin=dataclasses.replace(first.origin, digest="other"))
+    assert EpisodeWriter(tmp_path, name).write(second) != path  # the same identity, another content
+    EpisodeWriter(tmp_path, name).write(episode)
+    assert [episode.origin is None for episode in read_episodes(tmp_path)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("name", "load"), [("pickle", pickle.loads), ("npy", None)])
+def test_other_readers_of_pickles_see_nothing_of_the_origin(tmp_path, make_episode, name, load):
+    episode = make_episode()
+    path = EpisodeWriter(tmp_path, name).write(dataclasses.replace(episode, origin=EpisodeOrigin("run", 0, 0, "d")))
+    content = np.load(path, allow_pickle=True).item() if load is None else load(path.read_bytes())
+    assert set(content) == ({"images", "labels"} if name == "npy" else {"frames", "success", "label"})
+
+
+def test_every_flipped_bit_of_an_origin_is_noticed(tmp_path, make_episode):
+    origin = EpisodeOrigin("the run", 0, 12, "digest")
+    path = EpisodeWriter(tmp_path).write(dataclasses.replace(make_episode(length=1, size=2), origin=origin))
+    whole = path.read_bytes()
+    place = whole.index(b"the run")
+    for bit in range(8 * len("the run")):
+        damaged = bytearray(whole)
+        damaged[place + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(DataError):
+            read_episodes(path)[0].load()
+
+
+@pytest.mark.parametrize("name", ["pickle", "npy"])
+def test_a_file_that_is_cut_within_its_origin_is_damaged(tmp_path, make_episode, name):
+    episode = make_episode(length=2, size=4)
+    without = len(EpisodeWriter(tmp_path / "without", name).write(episode).read_bytes())
+    path = EpisodeWriter(tmp_path, name).write(dataclasses.replace(episode, origin=EpisodeOrigin("run", 0, 0, "d")))
+    whole = path.read_bytes()
+    for length in range(without + 1, len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match="is cut short"):
+            read_episodes(path)[0].load()
+    path.write_bytes(whole[:without])
+    assert read_episodes(path)[0].load().origin is None  # as earlier versions wrote it
+
+
+def test_converting_keeps_origins_and_leaves_out_copies(tmp_path, make_episode):
+    origin = EpisodeOrigin("run", 0, 3, "digest")
+    for place in ("a", "b"):
+        EpisodeWriter(tmp_path / place).write(dataclasses.replace(make_episode(), origin=origin))
+    assert convert_episodes([tmp_path / "a", tmp_path / "b"], tmp_path / "c", "pickle") == 1
+    assert read_episodes(tmp_path / "c")[0].origin == origin
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("task", ["PickCube"]),
+        ("policy", {"a": 1}),
+        ("seed", "seven"),
+        ("length", "6"),
+        ("length", -1),
+        ("success", "yes"),
+        ("success_at_end", None),
+        ("cameras", ["base_camera"]),
+        ("cameras", {"base_camera": "8x8"}),
+        ("cameras", {"base_camera": [8, -8]}),
+    ],
+)
+def test_facts_are_checked_when_they_are_read(tmp_path, make_episode, capsys, name, value):
+    path = EpisodeWriter(tmp_path).write(make_episode())
+    rewrite_facts(path, **{name: value})
+    with pytest.raises(DataError, match=rf"{path}: the facts say {name}"):
+        _ = read_episodes(path)[0].facts
+    assert main(["data", "info", str(tmp_path)]) == 1
+    assert f"the facts say {name}" in capsys.readouterr().out
+
+
+def test_missing_facts_and_facts_of_later_versions(tmp_path, make_episode):
+    path = EpisodeWriter(tmp_path).write(make_episode())
+    rewrite_facts(path, invented_later=1)
+    assert read_episodes(path)[0].facts == make_episode().facts
+    rewrite_facts(path, length=...)
+    with pytest.raises(DataError, match="the facts have no 'length'"):
+        _ = read_episodes(path)[0].facts
+
+
+def rewrite_facts(path, **changes):
+    """Change facts in a file, and their checksum too; `...` removes one."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    facts = {**json.loads(header["__metadata__"]["facts"]), **changes}
+    text = json.dumps({key: value for key, value in facts.items() if value is not ...})
+    header["__metadata__"] |= {"facts": text, "facts_crc32": str(zlib.crc32(text.encode()))}
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + content[8 + length :])

@@ -1,11 +1,13 @@
 """Which frames a classifier learns from, and which it is judged by."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rewardlab.data import Episode, EpisodeWriter, read_episodes
+from rewardlab.data.episodes import EpisodeOrigin
 from rewardlab.data.frames import FrameTable, limit_failures, sample_per_episode, split_by_episode, tabulate
 from rewardlab.errors import DataError
 
@@ -71,3 +73,29 @@ def test_failures_are_limited_to_the_ratio(tmp_path: Path) -> None:
     assert (limited.successes, limited.failures) == (4, 12)
     assert limit_failures(table, None, seed=0) is table
     assert limit_failures(table, 100.0, seed=0).failures == table.failures
+
+
+def test_copies_of_an_episode_stay_on_one_side(tmp_path, make_episode):
+    """As versions without identities left them: the same episodes under other names."""
+    writer = EpisodeWriter(tmp_path)
+    for k in [*range(12), *range(8)]:
+        writer.write(make_episode(length=3, size=4, seed=k, success=k % 2 == 0))
+    table = tabulate(read_episodes(tmp_path))
+    for seed in range(10):
+        with pytest.warns(UserWarning, match="8 of the 20 episodes are copies"):
+            sides = split_by_episode(table, 0.3, seed)
+        train, validation = ({table.episodes[k].digest for k in np.unique(side.episode)} for side in sides)
+        assert not train & validation
+        assert len(train | validation) == 12
+
+
+def test_episodes_of_one_identity_stay_on_one_side_whatever_they_contain(tmp_path, make_episode):
+    writer = EpisodeWriter(tmp_path)
+    for k in range(20):
+        origin = EpisodeOrigin("run", 0, k % 10, f"digest {k}")
+        writer.write(dataclasses.replace(make_episode(length=3, size=4, seed=k, success=k % 2 == 0), origin=origin))
+    table = tabulate(read_episodes(tmp_path))
+    with pytest.warns(UserWarning, match="10 of the 20 episodes"):
+        sides = split_by_episode(table, 0.3, 0)
+    numbers = [{table.episodes[k].origin.number for k in np.unique(side.episode)} for side in sides]
+    assert not numbers[0] & numbers[1]

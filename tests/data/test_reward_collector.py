@@ -118,3 +118,12 @@ def test_images_in_any_form(tmp_path, collector, place, kind):
 def test_wrong_outputs_are_explained(collector, env_output, message):
     with pytest.raises(DataError, match=message):
         collector.add_env_output(env_output, {})
+
+
+@pytest.mark.parametrize("value", [np.nan, "yes"])
+@pytest.mark.parametrize("key", ["success_frame", "success_once"])
+def test_a_success_that_is_neither_a_boolean_nor_a_number_is_an_error(collector, key, value):
+    odd, frame = np.array([value, value]), output([1, 2])
+    info = {"success_once": odd} if key == "success_once" else {}
+    with pytest.raises(DataError, match=f"{key} has '{value}'"):
+        collector.add_env_output(frame if info else {**frame, "success_frame": odd}, info)

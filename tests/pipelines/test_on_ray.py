@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from policy_runs import SMALL, history, same, weights, without_times
 
 from rewardlab.config import load_config
+from rewardlab.data import read_episodes
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.workers.ray_actor import RayWorker
@@ -57,11 +59,15 @@ class ClassifierRuns:
         self.killed: list[str] = []
         torch.manual_seed(0)
         model = BinaryRewardClassifier(image_size=(3, 32, 32), width=4, hidden_dim=8, num_spatial_blocks=2)
-        settings = [*CLASSIFIER, f"reward.model.checkpoint_path={model.save(directory / 'best_model')}"]
-        train("tabletop_ppo_mlp", self.here, *settings)
+        self.settings = [*CLASSIFIER, f"reward.model.checkpoint_path={model.save(directory / 'best_model')}"]
+        self.train(self.here)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Lanes, "collect", self._kill_and(Lanes.collect))
-            self.warnings = recorded(lambda: train("tabletop_ppo_mlp", self.there, *settings, "cluster.backend=ray"))
+            self.warnings = recorded(lambda: self.train(self.there, "cluster.backend=ray"))
+
+    def train(self, out: Path, *more: str) -> None:
+        collection = ["data.collection.enabled=true", f"data.collection.save_dir={out}_data"]
+        train("tabletop_ppo_mlp", out, *self.settings, *collection, *more)
 
     def _kill_and(self, roll: Callable[..., Rollout]) -> Callable[..., Rollout]:
         def murderous(lanes: Lanes, iteration: int, steps: int, **how: Any) -> Rollout:
@@ -100,6 +106,28 @@ def test_iterations_whose_rollout_was_made_again_are_in_metrics_and_report(class
     report = (classifier_runs.there / "report.html").read_text()
     assert all(f"Iteration {n}: env worker 0 was replaced; its rollout was made again" in report for n in repeated)
     assert "was replaced" not in (classifier_runs.here / "report.html").read_text()
+
+
+def collected(out: Path) -> Counter[str]:
+    return Counter(episode.digest for episode in read_episodes(f"{out}_data"))
+
+
+def test_no_episode_of_a_complete_rollout_is_lost_with_a_worker_or_written_twice(
+    classifier_runs: ClassifierRuns,
+) -> None:
+    here, there = collected(classifier_runs.here), collected(classifier_runs.there)
+    assert here.total() == 6 * 16
+    assert max(there.values()) == 1
+    assert (here & there).total() >= 2 * 16  # until the first worker was killed both runs are the same
+    assert there.total() >= 6 * 16  # and what the killed attempts had written
+
+
+def test_a_run_that_is_resumed_on_ray_knows_the_episodes_that_it_wrote_in_this_process(
+    classifier_runs: ClassifierRuns,
+) -> None:
+    run, before = classifier_runs.here, collected(classifier_runs.here)
+    classifier_runs.train(run, "cluster.backend=ray", f"runner.resume_dir={run}/checkpoints/global_step_4")
+    assert collected(run) == before
 
 
 class GailRuns:

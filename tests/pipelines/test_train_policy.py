@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from policy_runs import history, learned, same, train, weights, without_times
+from policy_runs import SMALL, history, learned, same, train, weights, without_times
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rewardlab.cli import main
 from rewardlab.data import read_episodes
@@ -163,16 +165,96 @@ def test_a_reward_that_is_no_number_stops_before_anything_is_learned(
         train(tmp_path / "run", "runner.max_epochs=1")
 
 
-def test_a_full_disk_under_the_log_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Any, row: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def run_from_the_command_line(out: Path, *overrides: str) -> int:
+    where = [f"runner.logger.log_path={out.parent}", f"runner.logger.experiment_name={out.name}"]
+    return main(["run", "tabletop_ppo_mlp", *SMALL, *where, *overrides])
+
+
+def test_rows_of_the_log_wait_for_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = RunLog._append
+
+    def full(self: RunLog) -> None:
+        if len(self._waiting) < 2:
+            raise FULL
+        append(self)
 
     monkeypatch.setattr(RunLog, "_append", full)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        last = train(tmp_path / "run", "runner.max_epochs=2")
-    assert last.is_dir()
-    assert sum("the log cannot be written (No space left" in str(w.message) for w in caught) == 1
+        train(tmp_path / "run", "runner.max_epochs=4")
+    assert [row["iteration"] for row in history(tmp_path / "run")] == [1, 2, 3, 4]
+    assert sum("cannot be written (No space left" in str(w.message) for w in caught) == 1
+
+
+def test_a_full_disk_under_the_log_ends_the_run_before_its_next_checkpoint(
+    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append, out = RunLog._append, tmp_path / "run"
+
+    def full(self: RunLog) -> None:
+        if '"iteration": 3' in "".join(self._waiting):
+            raise FULL
+        append(self)
+
+    monkeypatch.setattr(RunLog, "_append", full)
+    assert run_from_the_command_line(out, "runner.max_epochs=4") == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    resume = out / "checkpoints" / "global_step_2"
+    assert error == (
+        f"error: could not write {out / 'metrics.jsonl'}: No space left on device; its last 2 rows are missing. After "
+        f"making room, continue with runner.resume_dir={resume}"
+    )
+    monkeypatch.undo()
+    train(out, "runner.max_epochs=4", f"runner.resume_dir={resume}")
+    assert without_times(history(out)) == without_times(history(unbroken))
+
+
+def test_a_full_disk_under_a_checkpoint_keeps_the_earlier_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, sync = tmp_path / "run", os.fsync
+
+    def full(descriptor: int) -> None:
+        if "global_step_4" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise FULL
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert run_from_the_command_line(out, "runner.max_epochs=4") == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert f"could not write {out}/checkpoints/global_step_4: No space left on device" in error
+    assert error.endswith(f"continue with runner.resume_dir={out}/checkpoints/global_step_2")
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["global_step_2"]
+    load_state(out / "checkpoints" / "global_step_2")
+
+
+def test_a_full_disk_before_the_first_checkpoint_gives_no_advice_that_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise FULL
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert run_from_the_command_line(tmp_path / "run", "runner.max_epochs=2") == 2
+    assert "resume_dir" not in capsys.readouterr().err
+    assert run_from_the_command_line(tmp_path / "run", "runner.max_epochs=2") == 0
+
+
+def test_a_full_disk_under_tensorboard_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(RecordWriter, "write", full)
+    assert run_from_the_command_line(tmp_path / "run", "runner.max_epochs=2") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "TensorBoard's files cannot be written (No space left on device); training goes on" in lines[0]
 
 
 def test_a_policy_of_another_size_is_refused_in_words(unbroken: Path, tmp_path: Path) -> None:
@@ -197,6 +279,27 @@ def test_episodes_are_collected_while_a_policy_trains(tmp_path: Path, capsys: py
     assert episodes[0].length == 6
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.strip().splitlines()[-1])["length"] == 5
+
+
+@pytest.mark.parametrize("mode", ["per_step", "terminal"])
+def test_debug_images_of_several_workers_have_ids_of_their_own(model: Path, tmp_path: Path, mode: str) -> None:
+    settings = [*learned(model, f"reward.reward_mode={mode}"), "cluster.workers.reward=3", "cluster.workers.env=2"]
+
+    def pictures(out: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (out.parent / f"{out.name}_images").rglob("*.png")}
+
+    def run(out: Path, *more: str) -> None:
+        train(out, *settings, f"reward.model.debug_save_dir={out}_images", *more)
+
+    run(tmp_path / "whole", "runner.max_epochs=4")
+    found = pictures(tmp_path / "whole")
+    assert len(found) == len({name[:6] for name in found}) == 4 * 8 * (10 if mode == "per_step" else 2)
+    run(tmp_path / "parts", "runner.max_epochs=3")
+    run(tmp_path / "parts", "runner.max_epochs=4", f"runner.resume_dir={tmp_path}/parts/checkpoints/global_step_2")
+    assert pictures(tmp_path / "parts") == found  # a frame that is scored again has the same name
+    run(tmp_path / "parts", "runner.max_epochs=1", "runner.logger.experiment_name=second")
+    assert set(pictures(tmp_path / "parts")) >= set(found)  # a second run goes on behind the first
+    assert len(pictures(tmp_path / "parts")) == len(found) * 5 // 4
 
 
 @pytest.mark.parametrize("action", ["stop", "terminal"])

@@ -1,5 +1,9 @@
 """What goes wrong while a classifier is trained, and what is left afterwards."""
 
+import errno
+import json
+import os
+import shutil
 import time
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -108,6 +112,56 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_weights_of_an_unbroken_one(
     expected = read_checkpoint(tmp_path / "unbroken" / "checkpoints" / "best_model").weights
     found = read_checkpoint(run / "checkpoints" / "best_model").weights
     assert all(bool((found[name] == expected[name]).all()) for name in expected)
+
+
+def test_of_two_runs_into_one_place_one_is_told_so(tmp_path: Path, fork_server: ForkServerContext) -> None:
+    data, run = write_episodes(tmp_path / "data", 6), tmp_path / "run"
+    processes = [fork_server.Process(target=run_cli, args=(command(data, run, "runner.max_epochs=3"),)) for _ in "ab"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert sorted(process.exitcode or 0 for process in processes) == [0, 2]
+    assert load_reward_model(run / "checkpoints" / "best_model").metrics
+
+
+def test_a_run_that_was_stopped_before_its_state_was_saved_begins_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = write_episodes(tmp_path / "data", 6), tmp_path / "run"
+    assert main(command(data, run, "runner.max_epochs=1")) == 0
+    best = run / "checkpoints" / "best_model"
+    shutil.rmtree(run / "checkpoints" / "last")
+    assert main(command(data, run, "runner.max_epochs=1")) == 2  # a finished model is never replaced
+    error = capsys.readouterr().err
+    assert "best_model exists already" in error
+    assert "resume_dir" not in error  # there is nothing to resume from
+    load_reward_model(best).save(best)
+    config = json.loads((best / "config.json").read_text())
+    (best / "config.json").write_text(json.dumps({**config, "metrics": {}}))
+    assert main(command(data, run, "runner.max_epochs=1")) == 0
+    assert load_reward_model(best).metrics
+
+
+def test_a_full_disk_keeps_the_model_and_the_state_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run, sync = write_episodes(tmp_path / "data", 6), tmp_path / "run", os.fsync
+    last = run / "checkpoints" / "last"
+
+    def full(descriptor: int) -> None:
+        if last.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(command(data, run, "runner.max_epochs=3", "runner.save_interval=1")) == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert f"could not write {run}/checkpoints/" in error
+    assert error.endswith(f"No space left on device. After making room, continue with runner.resume_dir={last}")
+    load_reward_model(run / "checkpoints" / "best_model")
+    monkeypatch.undo()
+    assert main(command(data, run, "runner.max_epochs=3", f"runner.resume_dir={last}")) == 0
 
 
 def _mark(checkpoint: Path) -> int | None:

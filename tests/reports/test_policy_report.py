@@ -193,7 +193,7 @@ def test_a_last_line_that_a_kill_cut_off_is_left_out(cut: int, tmp_path: Path) -
     ("text", "words"),
     [
         ('{"iteration": 1, "env_\n{"iteration": 2, "env_steps": 3}\n', "line 1: not valid JSON"),
-        ('{"iteration": 1}\n', "line 1: expected an object with 'iteration' and 'env_steps'"),
+        ('{"iteration": 1}\n', "line 1: expected an object with 'iteration' and 'env_steps', two numbers"),
         ("[1, 2]\n", "line 1: expected an object"),
     ],
 )

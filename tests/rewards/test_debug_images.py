@@ -1,5 +1,6 @@
 """Debug images: the documented names, a cap, and no harm to scoring."""
 
+import errno
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from PIL import Image
 from reward_toys import make_frames, small_resnet
 
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
+from rewardlab.data import atomic
 from rewardlab.rewards import DebugImageWriter, RewardManager
 
 
@@ -85,3 +87,39 @@ def test_the_manager_writes_them(by: str, tmp_path: Path, monkeypatch: pytest.Mo
     manager.debug_images["resnet_reward"].flush()
     written = names(tmp_path / "debug" / "resnet_success") + names(tmp_path / "debug" / "resnet_fail")
     assert sorted(name[:6] for name in written) == [f"{n:06d}" for n in range(6)]
+
+
+def test_ids_follow_the_positions_of_the_frames(tmp_path: Path) -> None:
+    writer = DebugImageWriter(tmp_path)
+    writer.first_id = 100
+    writer.add(make_frames(2)[0], torch.tensor([0.9, 0.9]), threshold=0.5, position=8)
+    writer.flush()
+    assert names(tmp_path / "resnet_success") == ["000108_prob0.9000.png", "000109_prob0.9000.png"]
+    assert DebugImageWriter(tmp_path).next_id() == 110
+
+
+def test_writers_leave_no_threads(tmp_path: Path) -> None:
+    before = threading.active_count()
+    writers = [DebugImageWriter(tmp_path / str(number)) for number in range(50)]
+    for writer in writers:
+        writer.add(make_frames(1)[0], torch.tensor([0.9]), threshold=0.5)
+    for writer in writers:
+        writer.flush()
+    assert threading.active_count() == before
+    assert len(list(tmp_path.rglob("*.png"))) == 50
+
+
+def test_pictures_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = DebugImageWriter(tmp_path)
+    monkeypatch.setattr(atomic.Path, "replace", full)
+
+    def write() -> None:
+        writer.add(make_frames(1)[0], torch.tensor([0.9]), threshold=0.5)
+        writer.flush()
+
+    with pytest.warns(UserWarning, match="are written: could not write .*: No space left on device"):
+        write()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,6 +1,8 @@
-"""What a file format must know. A format that can do better than reading the whole file overrides the last five."""
+"""What a file format must know. A format that can do better than reading the whole file overrides the last seven."""
 
 import hashlib
+import os
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +12,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts, check_episode
+from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts, EpisodeOrigin, check_episode, content_digest
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.input_files import read_file
 from rewardlab.keys import IMAGES
 from rewardlab.limits import excerpt, listed
 
 Buffer: TypeAlias = bytes | memoryview
+TRAILER, TRAILER_BYTES = b"\nrewardlab.origin ", 1024
 FrameRows: TypeAlias = tuple[dict[str, npt.NDArray[np.uint8]], npt.NDArray[np.bool_]]
 
 
@@ -53,6 +56,16 @@ class EpisodeFormat(ABC):
         with naming(path):
             return hashlib.sha256(read_file(path)).hexdigest()[:16]
 
+    def origin(self, path: Path) -> EpisodeOrigin | None:
+        """The run, worker and number of the episode; None if the file does not say."""
+        with naming(path):
+            return read_trailer(path)
+
+    def digest(self, path: Path) -> str:
+        """Of the columns alone: equal for copies of an episode."""
+        origin = self.origin(path)
+        return content_digest(self.read(path).checksums) if origin is None else origin.digest
+
     def labels(self, path: Path) -> npt.NDArray[np.bool_]:
         """Success per frame."""
         return self.read(path).columns["success"]
@@ -76,6 +89,25 @@ class EpisodeFormat(ABC):
         for start in range(0, len(columns["success"]), size):
             rows = slice(start, start + size)
             yield {camera: columns[IMAGES + camera][rows] for camera in cameras}, columns["success"][rows]
+
+
+def trailer(episode: Episode) -> list[Buffer]:
+    """Return the origin as bytes behind a pickle. Readers of pickles ignore what follows the pickled object."""
+    return [] if episode.origin is None else [TRAILER + episode.origin.to_json().encode() + b"\n"]
+
+
+def read_trailer(path: Path) -> EpisodeOrigin | None:
+    """Return the origin that `trailer` put at the end of a file, or None if there is none."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(-min(file.tell(), TRAILER_BYTES), os.SEEK_END)
+        end = file.read(TRAILER_BYTES)
+    _, mark, text = end.rpartition(TRAILER)
+    if mark and text.endswith(b"}\n"):
+        return EpisodeOrigin.from_json(text)
+    if mark or any(end.endswith(pickle.STOP + TRAILER[:length]) for length in range(1, len(TRAILER))):
+        raise DataError("is cut short: the origin of the episode is not complete")
+    return None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 
 from rewardlab import unpickle
 from rewardlab.data.episodes import Columns, Episode
-from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, told_by_folder
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, read_trailer, told_by_folder, trailer
 from rewardlab.data.images import to_float_chw, to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
@@ -36,7 +36,7 @@ class NpyFormat(EpisodeFormat):
         content: Any = {"images": images, "labels": episode.columns["success"].astype(np.float32)}
         file = io.BytesIO()
         np.save(file, content, allow_pickle=True)
-        return [file.getbuffer()]
+        return [file.getbuffer(), *trailer(episode)]
 
     def decode(self, path: Path) -> Episode:
         content = _load_dictionary(path)
@@ -49,7 +49,7 @@ class NpyFormat(EpisodeFormat):
                 raise DataError(f"image '{key}' has shape {list(to_numpy(frames).shape)}; expected [T, C, H, W]")
             # Always channels first here; guessing would turn pictures that are three pixels wide.
             columns[f"{IMAGES}{key}"] = to_uint8_hwc(np.moveaxis(to_numpy(frames), 1, -1), str(key))
-        return Episode.from_columns(columns, success=told_by_folder(path))
+        return Episode.from_columns(columns, success=told_by_folder(path), origin=read_trailer(path))
 
 
 def _flat_labels(labels: Any) -> np.ndarray[Any, Any]:

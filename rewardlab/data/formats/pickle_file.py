@@ -14,7 +14,7 @@ import numpy as np
 
 from rewardlab import unpickle
 from rewardlab.data.episodes import Array, Columns, Episode, as_action
-from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, read_trailer, trailer
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
@@ -34,7 +34,7 @@ class PickleFormat(EpisodeFormat):
             "success": episode.facts.success,
             "label": int(episode.facts.success),
         }
-        return [pickle.dumps(content, protocol=4)]
+        return [pickle.dumps(content, protocol=4), *trailer(episode)]
 
     def decode(self, path: Path) -> Episode:
         with open_file(path) as file:
@@ -44,7 +44,7 @@ class PickleFormat(EpisodeFormat):
         success = _as_bool(content.get("success", False))
         if _as_bool(content.get("label", success)) != success:
             raise DataError(f"says success={success} but label={content['label']}")
-        return Episode.from_columns(_columns(content["frames"]), success=success)
+        return Episode.from_columns(_columns(content["frames"]), success=success, origin=read_trailer(path))
 
 
 def _frames(episode: Episode) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import safetensors
 
-from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts
+from rewardlab.data.episodes import (
+    Array,
+    Columns,
+    Episode,
+    EpisodeFacts,
+    EpisodeOrigin,
+    checksum,
+    checksum_of_form,
+    content_digest,
+)
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, FrameRows, naming, no_camera, row_index
 from rewardlab.errors import DataError
 from rewardlab.input_files import check_is_file, open_file
@@ -47,8 +56,11 @@ class SafetensorsFormat(EpisodeFormat):
             "version": str(VERSION),
             "facts": facts,
             "facts_crc32": str(zlib.crc32(facts.encode())),
-            "crc32": json.dumps({name: _checksum(name, array) for name, array in columns.items()}),
+            "crc32": json.dumps({name: episode.checksums[name] for name in columns}),
         }
+        if episode.origin is not None:
+            origin = episode.origin.to_json()
+            metadata |= {"origin": origin, "origin_crc32": str(zlib.crc32(origin.encode()))}
         # Not safetensors' own `save`: it builds the whole file in memory while holding the GIL, and a collector's
         # environments stand still meanwhile.
         header = _header(columns, metadata)
@@ -63,7 +75,7 @@ class SafetensorsFormat(EpisodeFormat):
                     "is damaged"
                 )
             columns = {name: _verified(file, name, checksums) for name in checksums}
-            return Episode(columns, _facts(metadata))
+            return Episode(columns, _facts(metadata), _origin(metadata))
 
     def facts(self, path: Path) -> EpisodeFacts:
         with naming(path), _opened(path) as (_, metadata):
@@ -76,6 +88,14 @@ class SafetensorsFormat(EpisodeFormat):
             if length > check_is_file(path):
                 raise DataError("is damaged or not a safetensors file (its header is cut short)")
             return hashlib.sha256(file.read(length)).hexdigest()[:16]
+
+    def origin(self, path: Path) -> EpisodeOrigin | None:
+        with naming(path), _opened(path) as (_, metadata):
+            return _origin(metadata)
+
+    def digest(self, path: Path) -> str:
+        with naming(path), _opened(path) as (_, metadata):
+            return content_digest(json.loads(metadata["crc32"]))
 
     def labels(self, path: Path) -> npt.NDArray[np.bool_]:
         with naming(path), _opened(path) as (file, metadata):
@@ -136,22 +156,22 @@ def _header(columns: Columns, metadata: dict[str, str]) -> bytes:
 
 
 def _facts(metadata: dict[str, str]) -> EpisodeFacts:
-    if str(zlib.crc32(metadata["facts"].encode())) != metadata["facts_crc32"]:
-        raise DataError("the facts in the header do not match their checksum: the file is damaged")
-    return EpisodeFacts.from_json(json.loads(metadata["facts"]))
+    return EpisodeFacts.from_json(json.loads(_verified_text(metadata, "facts")))
 
 
-def _checksum(name: str, array: Array) -> int:
-    return zlib.crc32(array.data, _checksum_of_form(name, array.dtype, array.shape))
+def _origin(metadata: dict[str, str]) -> EpisodeOrigin | None:
+    return EpisodeOrigin.from_json(_verified_text(metadata, "origin")) if "origin" in metadata else None
 
 
-def _checksum_of_form(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    return zlib.crc32(f"{name} {dtype.str} {shape}".encode())
+def _verified_text(metadata: dict[str, str], name: str) -> str:
+    if str(zlib.crc32(metadata[name].encode())) != metadata[f"{name}_crc32"]:
+        raise DataError(f"the {name} in the header does not match its checksum: the file is damaged")
+    return metadata[name]
 
 
 def _verified(file: Any, name: str, checksums: dict[str, int]) -> Array:
     array: Array = file.get_tensor(name)
-    if _checksum(name, array) != checksums.get(name):
+    if checksum(name, array) != checksums.get(name):
         raise _damaged(name)
     return array
 
@@ -174,6 +194,6 @@ def _rows(file: Any, camera: str, rows: slice, length: int, checksums: dict[str,
     if dtype != "U8" or len(shape) != 4 or shape[0] != length or shape[3] != 3 or 0 in shape:
         raise DataError(f"'{name}' is {dtype} {list(shape)}; expected U8 [{length}, height, width, 3]")
     frames: npt.NDArray[np.uint8] = column[rows]
-    before = checksums.get(name, _checksum_of_form(name, frames.dtype, shape))
+    before = checksums.get(name, checksum_of_form(name, frames.dtype, shape))
     checksums[name] = zlib.crc32(frames.data, before)
     return frames

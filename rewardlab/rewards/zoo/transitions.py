@@ -264,4 +264,7 @@ def read_labels(data: Any) -> Tensor:
     labels = find(data, "success")
     if labels is None:
         raise DataError(f"no label: found the keys {', '.join(keys_of(data))}; expected 'success'")
-    return torch.as_tensor(labels).reshape(-1).bool().cpu()
+    values = torch.as_tensor(labels).reshape(-1).float().cpu()
+    if not values.isfinite().all():
+        raise DataError("'success' has numbers that are not finite; expected true, false, or numbers from 0 to 1")
+    return values >= 0.5
