@@ -11,7 +11,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"devices", "errors", "keys", "nested", "observations", "registry", "types"},
+    {"arguments", "console", "devices", "errors", "keys", "nested", "observations", "registry", "screen", "types"},
     {"compat", "config"},
     {"data", "figures", "models"},
     {"envs"},
@@ -33,7 +33,7 @@ STRANGERS = [
 ]
 # The modules that may know that there are older names.
 KNOW_COMPAT = {
-    "cli/__init__.py",
+    "cli/execute.py",
     "config/load.py",
     "pipelines/serial.py",
     "rewards/loading.py",

@@ -24,6 +24,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
+from rewardlab.arguments import check_path, check_seed, split_device
+
 T = TypeVar("T")
 
 
@@ -65,24 +67,32 @@ def _place(place: object) -> object:
 
 
 def _device(device: object) -> object:
-    if not isinstance(device, str) or not re.fullmatch(r"(?!auto:)[a-z]+(:\d+)?", device):
-        raise ValueError("auto, cpu, cuda or another device of PyTorch such as cuda:1")
-    kind, _, number = device.partition(":")
-    if kind == "cpu" and int(number or 0):
-        raise ValueError("cpu, which has no numbers")
-    return f"{kind}:{int(number)}" if number and kind != "cpu" else kind
+    kind, number = split_device(device if isinstance(device, str) else "")
+    return kind if number is None else f"{kind}:{number}"
+
+
+def _path(path: object) -> object:
+    return check_path(path) if isinstance(path, str) else path
+
+
+def _seed(seed: object) -> object:
+    return check_seed(seed) if type(seed) is int else seed
 
 
 def _paths(paths: object) -> object:
     several = isinstance(paths, (list, tuple)) and len(paths) > 0 and all(isinstance(path, str) for path in paths)
     if not several and not isinstance(paths, str):
         raise ValueError("a directory, or a list of directories")
+    for path in [paths] if isinstance(paths, str) else cast("list[str]", paths):
+        check_path(path)
     return tuple(paths) if several else paths  # type: ignore[arg-type]
 
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
 Device = Annotated[str, BeforeValidator(_device)]
+PathText = Annotated[str, BeforeValidator(_path)]
+Seed = Annotated[int, BeforeValidator(_seed)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
 ScoringBackend = Literal["torch", "onnx", "auto"]  # auto: ONNX Runtime if installed, on the CPU in fp32; else torch
@@ -101,7 +111,7 @@ class EarlyStopConfig:
 
 @section
 class LoggerConfig:
-    log_path: str = "runs"  # directory of logs and results
+    log_path: PathText = "runs"  # directory of logs and results
     experiment_name: str = ""  # directory of this run inside log_path; "" = log_path itself
 
 
@@ -115,8 +125,8 @@ class RunnerConfig:
     stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
     save_interval: PositiveInt = 10  # epochs between two checkpoints
-    checkpoint_dir: str | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
-    resume_dir: str | None = None  # checkpoint to continue from; null = from the start
+    checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
+    resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()
     logger: LoggerConfig = LoggerConfig()
 
@@ -150,7 +160,7 @@ class EnvsConfig:
 @section
 class CollectionConfig:
     enabled: bool = False  # also collect while a policy trains; the collect task always collects
-    save_dir: str = "collected_data"
+    save_dir: PathText = "collected_data"
     episodes: PositiveInt | None = None  # new episodes after which it ends; null = when the targets are reached
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
@@ -159,8 +169,8 @@ class CollectionConfig:
     explore: bool = True  # a trained policy acts with exploration, as in training; false = without
     random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # fraction of random actions
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
-    success_dir: str | None = None  # successful episodes; null = the folder that the format has inside save_dir
-    failure_dir: str | None = None  # failed episodes; likewise
+    success_dir: PathText | None = None  # successful episodes; null = the folder that the format has inside save_dir
+    failure_dir: PathText | None = None  # failed episodes; likewise
     cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none
     durable: bool = False  # wait for the disk, so that a power cut loses nothing: for robots
 
@@ -173,7 +183,7 @@ class DataConfig:
     balanced: bool = True  # as many success as failure frames in training, whatever their numbers
     augment: bool = True  # shift and recolour training frames at random
     val_fraction: Probability = 0.2  # part of the episodes held out for validation
-    debug_save_dir: str | None = None  # write some training frames here, as the network sees them; null = do not
+    debug_save_dir: PathText | None = None  # write some training frames here, as the network sees them; null = do not
     collection: CollectionConfig = CollectionConfig()
 
     @property
@@ -202,7 +212,7 @@ class RewardModelConfig:
     weight: float = 1.0  # of its reward, where there are several models
     cotrain: bool | None = None  # go on training it; null = as reward.cotrain says
     ends_episode: bool = False  # success classifiers: a frame that it calls a success ends the episode
-    checkpoint_path: str | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
+    checkpoint_path: PathText | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
     arch: str | None = None  # backbone, such as "resnet18"
     width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet
     hidden_dim: PositiveInt | None = None  # width of the classifier head
@@ -212,10 +222,10 @@ class RewardModelConfig:
     normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
     num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
-    pretrained_encoder_path: str | None = None  # weights of the encoder alone
+    pretrained_encoder_path: PathText | None = None  # weights of the encoder alone
     freeze_encoder: bool | None = None  # train the head only
     precision: Literal["fp32", "bf16"] = "fp32"
-    debug_save_dir: str | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
+    debug_save_dir: PathText | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
 
 
 def _one_or_several(model: object) -> str:
@@ -309,7 +319,7 @@ class SACConfig:
     num_critics: PositiveInt = 2
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
     critic_layer_norm: bool = False  # against overestimated values at a high utd_ratio (RLPD)
-    demo_path: str | None = None  # episodes of an expert to learn from too (RLPD); null = none
+    demo_path: PathText | None = None  # episodes of an expert to learn from too (RLPD); null = none
     demo_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of a batch, drawn from demonstrations if there are any
     image_shift: bool = True  # shift the pictures at random in updates (DrQ)
 
@@ -428,7 +438,7 @@ class ClusterConfig:
 
 @section
 class ExperimentConfig:
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     runner: RunnerConfig = RunnerConfig()
     env: EnvsConfig = EnvsConfig()
     data: DataConfig = DataConfig()

@@ -10,7 +10,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.config.schema import EnvConfig
-from rewardlab.errors import ConfigError
+from rewardlab.envs.checked import CheckedEnv
+from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.observations import IMAGE_PART, VECTOR_PARTS, read_parts
 from rewardlab.registry import unknown_name
 
@@ -37,8 +38,11 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
         raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"environment '{cfg.id}': {error}") from error
-    except TypeError as error:
-        raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
+    except Exception as error:
+        if user_traceback(error) is not None:  # in its constructor
+            raise
+        what = "does not take these options" if isinstance(error, TypeError) else f"fails with {type(error).__name__}"
+        raise ConfigError(f"environment '{cfg.id}' {what}: {error}") from error
     space = env.observation_space
     names = set(read_parts(space)) if isinstance(space, spaces.Dict) else set()
     # Beside pictures, goals are numbers of the state.
@@ -46,7 +50,7 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     has_images = any(name.startswith(IMAGE_PART) for name in names)
     if not isinstance(space, spaces.Box) and not has_images and not has_goals:
         env = gymnasium.wrappers.FlattenObservation(env)
-    return RenderedObservation(env, cfg) if needs_pictures else env
+    return CheckedEnv(RenderedObservation(env, cfg) if needs_pictures else env, cfg.id)
 
 
 class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.config.schema import CollectionConfig
+from rewardlab.console import make_console, print_line
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
@@ -33,7 +34,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     again, and a copy of a training episode in the validation set flatters every figure.
     """
     refuse_robot_keys(cfg)
-    console = console or Console()
+    console = console or make_console()
     plan = cfg.data.collection
     before = _episodes_in(plan)
     if before and not append:
@@ -68,7 +69,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
         if written == success + failure:  # else some could not be written, and an error says why
             text += f" ({success} success, {failure} failure)"
         places = ", ".join(dict.fromkeys(filter(None, (plan.success_dir, plan.failure_dir)))) or plan.save_dir
-        console.print(f"{text} in {places}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, f"{text} in {places}")
     for outcome, count in env.counts.items():
         if count.target is not None and not count.full:
             warnings.warn(

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
+from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.trust import TrustFigures
@@ -41,7 +42,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     expert and whose config has no expert_data_path.
     """
     refuse_robot_keys(cfg)
-    console = console or Console()
+    console = console or make_console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
     if (out / HISTORY).exists() and resumed_from != _checkpoint_directory(cfg, out).resolve():
@@ -61,14 +62,14 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
                 metrics = training.iterate()
                 log.write(training.progress.iteration, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
                 for alarm in training.rewards.new_alarms:
-                    log.say(f"[bold red]alarm[/]: {alarm.words}")
+                    log.say(alarm.words, title="alarm", style="bold red")
                 training.save_if_due()
         training.close()
     report = _write_report(cfg, training, out)
     if training.progress.stopped:
-        console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"stopped: {training.progress.stopped}")
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
-        console.print(f"{name}: {path}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, f"{name}: {path}")
     return training.checkpoint
 
 

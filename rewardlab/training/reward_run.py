@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.console import print_line
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
@@ -48,7 +49,7 @@ def train_reward_model(
         )
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
-    quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
+    print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
     try:
         _train(fit, validated, checkpoints, quiet, out, on_best)
@@ -200,7 +201,7 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
 
 
 def _summarize(console: Console, figures: TrustFigures, best: Path, report: Path) -> None:
-    console.print(figures.sentence(), highlight=False)
+    print_line(console, figures.sentence())
     for warning in figures.warnings:
-        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
-    console.print(f"checkpoint: {best}\nreport: {report}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, warning, title="warning", style="yellow")
+    print_line(console, f"checkpoint: {best}\nreport: {report}")
