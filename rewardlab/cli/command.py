@@ -2,12 +2,13 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from rewardlab.arguments import check_path, check_seed
 from rewardlab.registry import unknown_name
-from rewardlab.screen import printable
+from rewardlab.screen import PatientStream, printable
 
 Commands = argparse._SubParsersAction  # argparse has no public name for what add_subparsers returns
 Handler = Callable[[argparse.Namespace], int | None]
@@ -48,8 +49,7 @@ class Parser(argparse.ArgumentParser):
     """Answers a misspelt command with the nearest one; names in its messages may come from files (`data info *`)."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        if message:
-            super()._print_message(printable(message), file)
+        PatientStream(stderr=file is not sys.stdout).write(printable(message))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

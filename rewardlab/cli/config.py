@@ -1,7 +1,6 @@
 """`rewardlab config`: which configurations there are, and every key of one."""
 
 import argparse
-import sys
 
 from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, add_group
 from rewardlab.screen import PrintableStream, say, say_error
@@ -27,6 +26,6 @@ def _show(arguments: argparse.Namespace) -> None:
     from rewardlab.config import show_config
 
     text, lacking = show_config(arguments.name, arguments.overrides)
-    PrintableStream(sys.stdout).write(text)
+    PrintableStream().write(text)
     for what in lacking:
         say_error(f"note: to run it: {what}")

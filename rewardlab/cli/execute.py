@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rewardlab.compat import CompatibilityNote
 from rewardlab.errors import RewardlabError, user_traceback
-from rewardlab.screen import say_error
+from rewardlab.screen import OutputLost, PatientStream, say_error
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit statuses; WRONG: what the user gave is
 
@@ -19,17 +19,21 @@ OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit statuses; WRONG: what the 
 def execute(command: Callable[[], int | None]) -> int:
     """Call a command and return its exit status."""
     _prepare_streams()
-    status = FAILED
+    left: SystemExit | None = None  # how argparse ends a command, after its help or an error
+    status = OK
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             warnings.simplefilter("always", CompatibilityNote)
             status = _run(command)
-    finally:
-        lost = _flush_output()
-    if lost is not None and not isinstance(lost, BrokenPipeError):
+    except SystemExit as error:
+        left = error
+    lost = _flush_output()
+    if lost is not None and not isinstance(lost, BrokenPipeError):  # else the reader, such as `head`, has seen enough
         say_error(f"error: the output could not be written ({lost.strerror})")
         return status or FAILED
+    if left is not None:
+        raise left
     return status
 
 
@@ -48,7 +52,7 @@ def _run(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         say_error("\ninterrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except OutputLost:  # `execute` says why
         return OK
     except Exception as error:
         if (users := user_traceback(error)) is not None:
@@ -107,12 +111,9 @@ def _is_open(number: int) -> bool:
 
 
 def _flush_output() -> OSError | None:
-    """Write what is left, and return why that fails. Python would try again at its end, and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
+    """Write what is left of the output, and return why that fails, or why something before it failed."""
+    PatientStream().flush()
+    lost, PatientStream.lost = PatientStream.lost, None
+    if lost is not None:  # Python would try again at its end, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return error
-    except ValueError:  # somebody closed it
-        return None
-    return None
+    return lost

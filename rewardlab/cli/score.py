@@ -152,7 +152,7 @@ def _output(place: str | None) -> Iterator[IO[str] | PrintableStream]:
     from rewardlab.data.atomic import replacing
 
     if place is None:
-        yield PrintableStream(sys.stdout)
+        yield PrintableStream()
         return
     with replacing(Path(place)) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
         yield file

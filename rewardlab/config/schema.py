@@ -14,9 +14,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     Tag,
     model_validator,
 )
@@ -27,6 +25,7 @@ from pydantic_core import PydanticCustomError
 from rewardlab.arguments import check_path, check_seed, split_device
 
 T = TypeVar("T")
+MAX_NUMBER = 2**53  # of things: arrays cannot have more, and beyond it a float is not exact
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -93,6 +92,10 @@ Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidato
 Device = Annotated[str, BeforeValidator(_device)]
 PathText = Annotated[str, BeforeValidator(_path)]
 Seed = Annotated[int, BeforeValidator(_seed)]
+PositiveInt = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+Threads = Annotated[int, Field(gt=0, le=1024)]
+WorkerCount = Annotated[int, Field(gt=0, le=1000)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
 ScoringBackend = Literal["torch", "onnx", "auto"]  # auto: ONNX Runtime if installed, on the CPU in fp32; else torch
@@ -391,7 +394,7 @@ class ActorConfig:
     global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
     micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
     precision: Literal["fp32", "bf16"] = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
-    threads: PositiveInt | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
+    threads: Threads | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
     optim: OptimConfig = OptimConfig()
     model: PolicyModelConfig = PolicyModelConfig()
 
@@ -425,7 +428,7 @@ class ClusterConfig:
     component_placement: dict[Literal["actor", "env", "rollout", "reward"], Place] = dataclasses.field(
         default_factory=dict
     )  # "<node>-<device>" of a component; absent = all devices in turn, or the one that cluster.device names
-    workers: dict[Literal["actor", "env", "rollout", "reward"], PositiveInt] = dataclasses.field(
+    workers: dict[Literal["actor", "env", "rollout", "reward"], WorkerCount] = dataclasses.field(
         default_factory=dict
     )  # how many workers a component has; absent = 1. train_policy has one actor, and a rollout worker per env
     node_groups: tuple[NodeGroupConfig, ...] = ()

@@ -1,5 +1,6 @@
 """Builds any Gymnasium environment by its id, as a vector environment that resets in the same step."""
 
+import os
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,17 @@ from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.observations import IMAGE_PART, VECTOR_PARTS, read_parts
 from rewardlab.registry import unknown_name
 
+SMALLEST = 10_000  # bytes that a copy of the smallest environment takes
+
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """Build `cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
+    needed, memory = cfg.num_envs * SMALLEST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"num_envs: found {cfg.num_envs}, but so many of '{cfg.id}' need at least {needed / 1e9:,.0f} GB, and this "
+            f"machine has {memory / 1e9:,.0f} GB; expected fewer"
+        )
     return SyncVectorEnv([partial(_make_one, cfg)] * cfg.num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 

@@ -16,6 +16,7 @@ from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.trust import TrustFigures
+from rewardlab.models.weights import first_mismatch
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import HISTORY, RunLog, forget_after, read_history
@@ -176,6 +177,8 @@ class PolicyTraining:
                 f"runner.resume_dir: {checkpoint} was trained by {facts.get('algorithm')}, but algorithm.name is "
                 f"{self.cfg.algorithm.name}"
             )
+        if missing := {"actor", "iteration", "env_steps", "updates", "rewards", "best"} - state.keys():
+            raise DataError(f"runner.resume_dir: {checkpoint} is damaged: it has no {', '.join(sorted(missing))}")
         this_run = checkpoint.resolve().parent == self.checkpoints.resolve()
         if not this_run:
             state["actor"]["replay"] = None
@@ -187,9 +190,9 @@ class PolicyTraining:
             )
         try:
             self.actor.submit("load_state_dict", state["actor"]).result()
-        except (RuntimeError, KeyError, ValueError) as error:
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({error})"
+                f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({first_mismatch(error)})"
             ) from error
         self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
         self.progress.updates = state["updates"]

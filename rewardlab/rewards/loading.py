@@ -89,6 +89,7 @@ def load_reward_model(
     if "model_type" in given:
         REWARD_MODELS.find(given["model_type"])  # imports the module of "module:name", which registers the model
     config = stored.config or infer_config(stored.weights, given, stored.source)
+    _refuse_policy(config, stored.source)
     if config["model_type"] not in REWARD_MODELS:
         raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
     cls = REWARD_MODELS[config["model_type"]]
@@ -103,6 +104,14 @@ def load_reward_model(
     if isinstance(model, SuccessClassifier):
         model.use_backend(backend)
     return model
+
+
+def _refuse_policy(config: Mapping[str, Any], source: Path) -> None:
+    if config.get("model_type") == "policy":
+        raise DataError(
+            f"{source}: is the checkpoint of a policy, expected that of a reward model, such as checkpoints/best_model "
+            "of `rewardlab train-reward`, or reward_models/best of a policy's run"
+        )
 
 
 def load_success_classifier(
@@ -136,7 +145,9 @@ def model_class(config: RewardModelConfig) -> type[BaseRewardModel]:
     chosen = None if config.model_type is None else REWARD_MODELS.find(config.model_type)
     if config.checkpoint_path is not None:
         # Weights without a config are those of success classifiers of other tools.
-        stored = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type")
+        described = read_checkpoint(Path(config.checkpoint_path)).config or {}
+        _refuse_policy(described, Path(config.checkpoint_path))
+        stored = described.get("model_type")
         chosen = chosen if stored is None else REWARD_MODELS[stored]
     return chosen or SuccessClassifier
 
