@@ -27,6 +27,7 @@ from rewardlab.errors import ConfigError
 MAX_BYTES = 200_000  # of a file
 MAX_VALUES = 10_000  # keys and values of a file, those behind aliases and interpolations included
 MAX_DEPTH = 32  # blocks and lists inside each other; OmegaConf fails at about 60
+MAX_INTERPOLATIONS = 1_000  # that are resolved; some milliseconds each
 MAX_INTERPOLATION = 2_000  # characters of a text with ${...}: parsing it takes time that grows with the square
 MAX_RESOLVED = 100_000  # characters of a text after its interpolations are resolved
 
@@ -202,8 +203,8 @@ def _resolve_within_budget(self: Container, *args: Any, **kwargs: Any) -> Any:
     if _budget.left < 0 or (isinstance(value, str) and len(value) > MAX_RESOLVED):
         _budget.left = -1
         raise ConfigError(
-            f"interpolations (${{...}}) lead to more than {MAX_VALUES:,} values or {MAX_RESOLVED:,} characters; "
-            "expected fewer"
+            f"interpolations (${{...}}) lead to more than {MAX_INTERPOLATIONS:,} others, or to more than "
+            f"{MAX_RESOLVED:,} characters; expected fewer"
         )
     return value
 
@@ -215,7 +216,7 @@ Container.resolve_parse_tree = _resolve_within_budget  # type: ignore[method-ass
 @contextmanager
 def limited_interpolations() -> Iterator[None]:
     """Let OmegaConf resolve a limited number of interpolations in this thread."""
-    _budget.left = MAX_VALUES
+    _budget.left = MAX_INTERPOLATIONS
     try:
         yield
     finally:

@@ -4,7 +4,8 @@ import dataclasses
 import inspect
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig, ScoringBackend
 from rewardlab.data.used_episodes import UsedEpisodes
 from rewardlab.devices import find_device
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, RewardlabError, user_traceback
 from rewardlab.registry import unknown_name
 from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
 from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
@@ -93,7 +94,8 @@ def load_reward_model(
     if config["model_type"] not in REWARD_MODELS:
         raise DataError(f"{stored.source}: {unknown_name('reward model', config['model_type'], REWARD_MODELS)}")
     cls = REWARD_MODELS[config["model_type"]]
-    model = _build(cls, _merge_settings(cls, config, given, stored), stored)
+    with _errors_of_architecture(stored.source):
+        model = _build(cls, _merge_settings(cls, config, given, stored), stored)
     try:
         model.load_state_dict(stored.weights)
     except DataError as error:
@@ -104,6 +106,19 @@ def load_reward_model(
     if isinstance(model, SuccessClassifier):
         model.use_backend(backend)
     return model
+
+
+@contextmanager
+def _errors_of_architecture(source: Path) -> Iterator[None]:
+    """Name the file in errors about values that it describes an architecture with; they may be of any type."""
+    try:
+        yield
+    except (RewardlabError, MemoryError):
+        raise
+    except Exception as error:
+        if user_traceback(error) is not None:  # in a reward model of the user
+            raise
+        raise DataError(f"{source}: its architecture cannot be built ({error})") from error
 
 
 def _refuse_policy(config: Mapping[str, Any], source: Path) -> None:
@@ -229,13 +244,10 @@ def _build(cls: type[BaseRewardModel], architecture: Mapping[str, Any], stored: 
     if unknown:
         sentence = unknown_name(f"key of reward model '{cls.model_type}'", unknown[0], _arguments(cls))
         raise ConfigError(f"{stored.source}: {sentence}")
-    try:
-        with warnings.catch_warnings():
-            # The weights of a frozen encoder without a path are in the checkpoint.
-            warnings.filterwarnings("ignore", message="freeze_encoder without")
-            return cls(**architecture)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{stored.source}: its architecture cannot be built ({error})") from error
+    with warnings.catch_warnings():
+        # The weights of a frozen encoder without a path are in the checkpoint.
+        warnings.filterwarnings("ignore", message="freeze_encoder without")
+        return cls(**architecture)
 
 
 def _load_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: StoredModel) -> None:

@@ -65,8 +65,8 @@ def _mutate_weights(rng: random.Random, file: Path) -> None:
         return
     weights = load_file(file)
     name = rng.choice(list(weights))
-    changed = (torch.zeros(3), torch.full_like(weights[name], float("nan")), torch.zeros(0), weights[name].bool())
-    weights[rng.choice((name, "nope", "\x1b[31m"))] = rng.choice(changed) if weights[name].is_floating_point() else changed[0]
+    changed = rng.choice((torch.zeros(3), weights[name].float() * float("nan"), torch.zeros(0), weights[name].bool()))
+    weights[rng.choice((name, "nope", "\x1b[31m"))] = changed
     if rng.random() < 0.3:
         del weights[name]
     save_file({key: value.contiguous() for key, value in weights.items()}, file)

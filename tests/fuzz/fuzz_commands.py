@@ -18,7 +18,13 @@ OPTIONS = (
 )
 KEYS = (
     *("env.train.id", "env.train.cameras", "env.train.reward", "env.train.options.x", "env.train.obs_mode"),
-    *("env.train.success_hold_steps", "seed", "cluster.device", "cluster.component_placement.actor", "runner.resume_dir"),
+    *(
+        "env.train.success_hold_steps",
+        "seed",
+        "cluster.device",
+        "cluster.component_placement.actor",
+        "runner.resume_dir",
+    ),
     *("runner.logger.log_path", "data.collection.save_dir", "data.collection.policy", "data.collection.format"),
     *("reward.model.checkpoint_path", "reward.use_reward_model", "reward.model.model_type", "actor.model.kind"),
 )

@@ -80,7 +80,9 @@ def _tangled(rng: random.Random) -> bytes:
 
 
 def _override(rng: random.Random) -> str:
-    key = rng.choice((*rng.sample(KEYS, 6), "", "a" * 300, "env", "reward.model", "env.train.0", "+seed", "~seed", "a.b.c"))
+    key = rng.choice(
+        (*rng.sample(KEYS, 6), "", "a" * 300, "env", "reward.model", "env.train.0", "+seed", "~seed", "a.b.c")
+    )
     value: Any = nasty(rng) if rng.random() < 0.8 else deep(rng)
     text = value if isinstance(value, str) else json.dumps(value)
     form = rng.randrange(4)

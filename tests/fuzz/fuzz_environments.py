@@ -43,9 +43,7 @@ class FuzzedEnvironment(gymnasium.Env[Any, Any]):
         if self.part == "result":
             return self.value
         wanted = names if len(good) == 5 else ("observation", "info")
-        return tuple(
-            self.value if name == self.part else each for name, each in zip(wanted, good, strict=True)
-        )
+        return tuple(self.value if name == self.part else each for name, each in zip(wanted, good, strict=True))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -62,7 +60,8 @@ class FuzzedEnvironment(gymnasium.Env[Any, Any]):
 
 
 def _others(rng: random.Random) -> list[Any]:
-    arrays = [np.zeros(shape, dtype) for shape in ((), (1,), (4,), (16, 16), (16, 16, 3)) for dtype in ("f4", "u1", "O")]
+    shapes = ((), (1,), (4,), (16, 16), (16, 16, 3))
+    arrays = [np.zeros(shape, dtype) for shape in shapes for dtype in ("f4", "u1", "O")]
     dictionaries = [{"success": value} for value in (None, [], {}, np.zeros(3), True)]
     tuples = [(np.zeros(3), 0.0, False, {}), (np.zeros(3), {}), [np.zeros(3), 0.0, False, False, {}], (1, 2, 3, 4, 5)]
     return [rng.choice(arrays), rng.choice(dictionaries), rng.choice(tuples), {"state": np.zeros(4)}, {"final_obs": 3}]
@@ -79,7 +78,8 @@ def _draw(rng: random.Random, valid: Path, work: Path) -> Case:
     if rng.random() < 0.3:
         env += ["env.train.obs_mode=state+images", "env.train.image_size=[3,16,16]", "actor.model.kind=cnn"]
     if rng.random() < 0.5:
-        return Case(["collect", "tabletop_pickcube", "--policy", "random", "--episodes", "2", "--out", "out", *small, *env])
+        collect = ["collect", "tabletop_pickcube", "--policy", "random", "--episodes", "2", "--out", "out"]
+        return Case([*collect, *small, *env])
     return Case(["run", "tabletop_ppo_mlp", *small, *env, "runner.logger.log_path=out"])
 
 

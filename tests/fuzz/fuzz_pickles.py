@@ -67,7 +67,8 @@ def _program(rng: random.Random) -> bytes:
         elif kind == 3:
             out += rng.choice((b"(", b")", b"]", b"}", b"N", b"\x8f", b"\x94"))
         elif kind == 4:  # what builds objects: REDUCE, BUILD, NEWOBJ, OBJ, tuples, items
-            out += rng.choice((b"R", b"b", b"\x81", b"o", b"t", b"\x85", b"\x86", b"\x87", b"s", b"u", b"a", b"e", b"\x92"))
+            building = (b"R", b"b", b"\x81", b"o", b"\x92", b"t", b"\x85", b"\x86", b"\x87", b"s", b"u", b"a", b"e")
+            out += rng.choice(building)
         elif kind == 5:
             out += b"h" + bytes([rng.randrange(8)])
         elif kind == 6:

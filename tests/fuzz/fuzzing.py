@@ -1,7 +1,7 @@
 """What all fuzz targets share: mutations that follow from a seed, and the judge of a case.
 
-A case is a command line beside the files that it reads. It is drawn from `random.Random("<seed>:<target>:<number>")`, so
-that these three words bring it back: `make fuzz CASE=configs:0:17`.
+A case is a command line beside the files that it reads. It follows from a seed, the target's name and a number, so that
+these three bring it back: `make fuzz CASE=configs:0:17`.
 """
 
 import contextlib
@@ -34,7 +34,21 @@ MARK = "canary_was_run"
 NASTY: list[Any] = [
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, float("nan"), float("inf")),
     *("", " ", "\0", "a\0b", "x" * 300, "x" * 6000, "é", "\udcff", "\x1b[31mred\x1b[0m", "\x1b]0;title\a", "[red]x[/]"),
-    *("[/nope]", "\u202e", "???", "${seed}", "${", "${oc.env:HOME}", "nan", "-1", "1e999", "../..", "/", ".", "/dev/null"),
+    *(
+        "[/nope]",
+        "\u202e",
+        "???",
+        "${seed}",
+        "${",
+        "${oc.env:HOME}",
+        "nan",
+        "-1",
+        "1e999",
+        "../..",
+        "/",
+        ".",
+        "/dev/null",
+    ),
     *([], {}, [[]], [None], {"": None}, {"a": {"b": {"c": []}}}, [1, 2, 3], [-1, 0], ["nope"], {"x": 1}),
 ]
 
@@ -61,11 +75,12 @@ class TooSlow(BaseException):
 
 
 def fuzz(target: Target, place: Path, seed: str, seconds: float, numbers: Iterator[int]) -> int:
-    """Try cases until the time is up and return their number; the first that fails is an AssertionError."""
+    """Try cases until the time is up and return their number; raise with one case of each kind that failed."""
     valid, work = place / "valid", place / "work"
     valid.mkdir()
     target.prepare(valid)
     end = time.monotonic() + seconds
+    failed: dict[str, str] = {}
     count = 0
     for number in numbers:
         case_name = f"{target.name}:{seed}:{number}"
@@ -75,15 +90,22 @@ def fuzz(target: Target, place: Path, seed: str, seconds: float, numbers: Iterat
             (work / f"{CANARY}.py").write_text(f"open({str(place / MARK)!r}, 'w')\n")
             case = target.draw(random.Random(f"{seed}:{target.name}:{number}"), valid, work)
             problem = judge(case, place / MARK)
-        if problem is not None:
-            kept = keep(work, case_name)
-            raise AssertionError(
-                f"{problem}\ncommand: rewardlab {case.arguments!r}\nfiles: {kept}\nagain: make fuzz CASE={case_name}"
-            )
+        if problem is not None and (kind := _kind(problem)) not in failed:
+            files = keep(work, case_name)
+            words = f"command: rewardlab {case.arguments!r}\nfiles: {files}\nagain: make fuzz CASE={case_name}"
+            failed[kind] = f"{problem}\n{words}"
         count += 1
         if time.monotonic() > end:
             break
+    assert not failed, f"{len(failed)} kinds of failure in {count} cases\n\n" + "\n\n".join(failed.values())
     return count
+
+
+def _kind(problem: str) -> str:
+    """Return what failures with one cause have in common: what was raised, and where in rewardlab."""
+    lines = problem.strip().splitlines()
+    places = [line for line in lines if "/rewardlab/" in line]
+    return " ".join((lines[0], *places[-1:], lines[-1][:30]))
 
 
 def judge(case: Case, mark: Path) -> str | None:
@@ -206,12 +228,13 @@ def mutate_bytes(rng: random.Random, content: bytes, other: bytes = b"") -> byte
             begin = rng.randrange(len(other))
             data[at:at] = other[begin : begin + 1000]
         else:
-            data[at:at] = rng.choice((b"\0" * 64, b"\xff" * 64, b"[" * 3000, b"{" * 3000, b"9" * 5000, b"-", b"NaN", b"("))
+            inserted = (b"\0" * 64, b"\xff" * 64, b"[" * 3000, b"{" * 3000, b"9" * 5000, b"-", b"NaN", b"(")
+            data[at:at] = rng.choice(inserted)
     return bytes(data)
 
 
 def mutate_tree(rng: random.Random, tree: Any) -> Any:
-    """Return a copy of nested dictionaries and lists in which something is of another kind, gone, new or far too deep."""
+    """Return nested dictionaries and lists in which something is of another kind, gone, new or far too deep."""
     places = list(_places(tree))
     for _ in range(rng.choice((1, 1, 2, 5))):
         if not places:

@@ -30,9 +30,10 @@ TARGETS = {
 }
 SECONDS = float(os.environ.get("FUZZ_SECONDS") or 30) / len(TARGETS)
 SEED = os.environ.get("FUZZ_SEED") or "0"
-CASE = os.environ.get("FUZZ_CASE")
+CASE = os.environ.get("FUZZ_CASE") or None
 
 
+@pytest.mark.usefixtures("without_drawing")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
 def test_no_input_does_harm(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
