@@ -85,6 +85,14 @@ def test_only_compat_knows_older_names() -> None:
         assert not older.search(file.read_text()), where
 
 
+def test_everything_that_is_printed_is_cleaned() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        where = file.relative_to(PACKAGE).as_posix()
+        if where not in ("screen.py", "console.py"):
+            found = re.findall(r"(?<![\w.])print\(|console\.print\(|(?<!\w)Console\((?!quiet)", file.read_text())
+            assert not found, f"{where}: {found}; use rewardlab.screen.say, or rewardlab.console"
+
+
 def test_no_file_is_a_drawer_for_everything() -> None:
     names = {file.name for file in PACKAGE.rglob("*.py")}
     assert not names & {"utils.py", "helpers.py", "misc.py", "common.py"}

@@ -34,6 +34,7 @@ from rewardlab.registry import nearest_name, unknown_name
 ENVIRONMENT = {"DEBUG_IMAGE_SAVE_DIR": "reward.model.debug_save_dir"}
 
 MAX_OVERRIDE = 10_000  # characters: parsing one takes a second then
+MAX_MISTAKES = 30  # that are shown; looking for the nearest names takes time
 MISSING = "???"  # how a YAML file says that a value must be given
 
 # What pydantic found wrong -> what to say was expected.
@@ -346,8 +347,10 @@ def _validate(full: dict[str, Any]) -> ExperimentConfig:
         # JSON is where strict pydantic takes a list for a tuple and a block for a dataclass, and still no "3" for a 3.
         return TypeAdapter(ExperimentConfig).validate_json(json.dumps(full, default=str))
     except ValidationError as error:
-        lines = [_message(found) for found in error.errors()]
-        kind = _RuleBroken if all(found["type"] == "rule" for found in error.errors()) else ConfigError
+        found = error.errors()
+        kind = _RuleBroken if all(each["type"] == "rule" for each in found) else ConfigError
+        lines = [_message(each) for each in found[:MAX_MISTAKES]]
+        lines += [f"... and {len(found) - MAX_MISTAKES} more"] if len(found) > MAX_MISTAKES else []
     # A mistake in env.train is found again in env.eval, which inherits it: say it once.
     inherited = {line.replace("env.train", "env.eval") for line in lines if "env.train" in line}
     raise kind("\n".join(line for line in lines if line not in inherited)) from None

@@ -27,7 +27,7 @@ from rewardlab.errors import ConfigError
 MAX_BYTES = 200_000  # of a file
 MAX_VALUES = 10_000  # keys and values of a file, those behind aliases and interpolations included
 MAX_DEPTH = 32  # blocks and lists inside each other; OmegaConf fails at about 60
-MAX_INTERPOLATIONS = 1_000  # that are resolved; some milliseconds each
+MAX_RESOLVING = 20_000  # characters of all texts with ${...} that are resolved: about a second
 MAX_INTERPOLATION = 2_000  # characters of a text with ${...}: parsing it takes time that grows with the square
 MAX_RESOLVED = 100_000  # characters of a text after its interpolations are resolved
 
@@ -121,6 +121,7 @@ def _check_events(file: Path, events: Iterator[Any]) -> None:
             values, depth = known.get(event.anchor, (1, 0))
         elif isinstance(event, yaml.ScalarEvent):
             values, depth = 1, 0
+            _check_text(event.value, f"{file}, line {line}")
             if event.anchor is not None:
                 known[event.anchor] = 1, 0
         else:
@@ -188,23 +189,24 @@ def _check_text(text: str, key: str) -> None:
 
 
 class _Budget(threading.local):
-    left: int | None = None  # interpolations that may still be resolved in this thread; None = any number
+    left: int | None = None  # characters that may still be resolved in this thread; None = any number
 
 
 _budget = _Budget()
 _resolve_parse_tree = Container.resolve_parse_tree
 
 
-def _resolve_within_budget(self: Container, *args: Any, **kwargs: Any) -> Any:
+def _resolve_within_budget(self: Container, parse_tree: Any, *args: Any, **kwargs: Any) -> Any:
     if _budget.left is None:
-        return _resolve_parse_tree(self, *args, **kwargs)
-    _budget.left -= 1
-    value = _resolve_parse_tree(self, *args, **kwargs) if _budget.left >= 0 else None
+        return _resolve_parse_tree(self, parse_tree, *args, **kwargs)
+    last = parse_tree.stop
+    _budget.left -= 10 if last is None else last.stop + 1
+    value = _resolve_parse_tree(self, parse_tree, *args, **kwargs) if _budget.left >= 0 else None
     if _budget.left < 0 or (isinstance(value, str) and len(value) > MAX_RESOLVED):
         _budget.left = -1
         raise ConfigError(
-            f"interpolations (${{...}}) lead to more than {MAX_INTERPOLATIONS:,} others, or to more than "
-            f"{MAX_RESOLVED:,} characters; expected fewer"
+            f"interpolations (${{...}}) lead to too many others, or to more than {MAX_RESOLVED:,} characters; "
+            "expected fewer"
         )
     return value
 
@@ -216,7 +218,7 @@ Container.resolve_parse_tree = _resolve_within_budget  # type: ignore[method-ass
 @contextmanager
 def limited_interpolations() -> Iterator[None]:
     """Let OmegaConf resolve a limited number of interpolations in this thread."""
-    _budget.left = MAX_INTERPOLATIONS
+    _budget.left = MAX_RESOLVING
     try:
         yield
     finally:
