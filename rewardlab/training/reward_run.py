@@ -19,7 +19,6 @@ from rewardlab.data.used_episodes import UsedEpisodes, split_frames
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import check_weights
-from rewardlab.registry import unknown_name
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
@@ -84,7 +83,8 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     cameras = tuple(stored) if wanted.image_keys is None else wanted.image_keys
     for camera in cameras:
         if camera not in stored:
-            raise ConfigError(f"reward.model.image_keys: {unknown_name('camera', camera, stored)} (of the episodes)")
+            has = f"has {', '.join(stored) or 'none'}"
+            raise ConfigError(f"reward.model.image_keys: no camera '{camera}': {train.episodes[0].path} {has}")
     if not cameras:
         raise ConfigError(f"reward.model.image_keys: found no camera; the episodes have {', '.join(stored) or 'none'}")
     wanted = dataclasses.replace(
