@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint install clean
+.PHONY: demo test fuzz lint install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   see the system work on the built-in task"
 	@echo "make test   run the tests"
+	@echo "make fuzz   try broken files, configs and commands: SECONDS=600 SEED=3, or one case: CASE=configs:3:17"
 	@echo "make lint   check style and types"
 
 install: $(INSTALLED)
@@ -29,6 +30,13 @@ demo: $(INSTALLED)
 # wait must not keep the cores from the others. `make test PYTEST_ARGS="-k words"` runs some of the tests.
 test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+# Each target gets its share of the seconds. A case that fails is kept in fuzz_failures/, and printed with its name.
+SECONDS := 300
+SEED := 0
+fuzz: $(INSTALLED)
+	@FUZZ_SECONDS=$(SECONDS) FUZZ_SEED=$(SEED) FUZZ_CASE=$(CASE) OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest tests/fuzz -s $(PYTEST_ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

@@ -4,7 +4,6 @@ Networks are built on the CPU, so that a seed gives the same weights everywhere,
 sent to another worker is on the CPU.
 """
 
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +13,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from rewardlab.arguments import check_seed, split_device
 from rewardlab.errors import ConfigError, RewardlabError
 
 T = TypeVar("T", Tensor, TensorDict)
@@ -49,17 +49,16 @@ def device_count(kind: str, key: str = "cluster.device") -> int:
 
 def find_device(wanted: str | torch.device, key: str = "device") -> torch.device:
     """Return a device of this machine: "auto" is its accelerator if it has one. One that is not there is an error."""
-    kind, _, number = str(wanted).partition(":")
-    if not re.fullmatch(r"auto|[a-z]+(:\d+)?", str(wanted)):
-        raise ConfigError(
-            f"{key}: found {wanted}, expected auto, cpu, cuda or another device of PyTorch such as cuda:1"
-        )
+    try:
+        kind, number = split_device(str(wanted))
+    except ValueError as expected:
+        raise ConfigError(f"{key}: found {wanted}, expected {expected}") from None
     kind = (accelerator() or "cpu") if kind == "auto" else kind
     count = device_count(kind, key)
-    if int(number or 0) >= count:
+    if (number or 0) >= count:
         has = f"{count} of kind {kind}, numbered from 0" if count else f"no {kind} device"
         raise ConfigError(f"{key}: found {wanted}, but this machine has {has}; set it to auto or cpu")
-    return torch.device(kind, int(number)) if number else torch.device(kind)
+    return torch.device(kind) if number is None else torch.device(kind, number)
 
 
 def use_device(device: torch.device) -> None:
@@ -76,6 +75,10 @@ def device_of(module: torch.nn.Module) -> torch.device:
 
 def seeded_generator(seed: int, device: torch.device = CPU) -> torch.Generator:
     """Return a generator for random numbers on `device`: one of another device is refused there."""
+    try:
+        check_seed(seed)
+    except ValueError as expected:
+        raise ConfigError(f"seed: found {seed}, expected {expected}") from None
     return torch.Generator(device).manual_seed(seed)
 
 
@@ -98,8 +101,10 @@ def restore_generator(generator: torch.Generator, state: Tensor) -> None:
         )
 
 
-def to_device(values: T, device: torch.device) -> T:
+def to_device(values: T, device: str | torch.device) -> T:
     """Return a tensor or a batch on `device`. To CUDA it goes through pinned memory: the copy does not block then."""
+    if isinstance(device, str):
+        device = find_device(device)
     if device.type == "cuda" and (values.device is None or values.device.type == "cpu"):
         return values.pin_memory().to(device, non_blocking=True)
     if device.type == "cpu" and values.device is None:  # a batch that does not say where it is, is on the CPU

@@ -1,5 +1,10 @@
 """The errors that are shown to users: one sentence that says what is wrong and what to do next."""
 
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
 
 class RewardlabError(Exception):
     """An error that the user can fix. The command line prints its text without a traceback."""
@@ -15,3 +20,48 @@ class DataError(RewardlabError):
 
 class StorageError(DataError):
     """A file could not be written: the disk is full, or the place is read-only."""
+
+
+def user_traceback(error: BaseException) -> str | None:
+    """Return the traceback of an error in the user's own code, cut to the user's frames; None if it has none.
+
+    The user's are all frames below the first of rewardlab that are in no file of rewardlab, of Python, or of a library
+    that rewardlab builds on: their environment, reward model or callback.
+    """
+    if isinstance(worker := getattr(error, "traceback_str", None), str):  # Ray sends the traceback of a worker as text
+        frames = re.findall(r'^ +File "[^"\n]+", line \d+, in .*\n(?: {4,}.*\n)*', worker, re.MULTILINE)
+        kept = "".join(frame for frame in frames if _is_users(frame.split('"')[1]))
+        last = worker.strip().rpartition("\n")[2]
+        return f"Traceback (most recent call last):\n{kept}{last}" if kept else None
+    found = traceback.TracebackException.from_exception(error)
+    parts: list[traceback.TracebackException] = [found]
+    cut = False
+    while parts:
+        part = parts.pop()
+        files = [str(Path(frame.filename).absolute()) for frame in part.stack]
+        begin = next((i for i, file in enumerate(files) if file.startswith(str(_PACKAGE))), 0)
+        users = [frame for frame, file in zip(part.stack[begin:], files[begin:], strict=True) if _is_users(file)]
+        part.stack = traceback.StackSummary.from_list(users)
+        cut |= bool(users)
+        parts += [other for other in (part.__cause__, part.__context__) if other is not None]
+    return "".join(found.format()).rstrip() if cut else None
+
+
+_PACKAGE = Path(__file__).parent
+_PYTHON = tuple(Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib"))
+_LIBRARIES = {
+    *("antlr4", "cv2", "gymnasium", "hydra", "jinja2", "matplotlib", "numpy", "omegaconf", "onnx", "onnxruntime"),
+    *("PIL", "pydantic", "pydantic_core", "ray", "rich", "safetensors", "tensorboard", "tensordict", "torch", "yaml"),
+}
+
+
+def _is_users(name: str) -> bool:
+    if name.startswith("<") or "/<" in name:  # <frozen importlib._bootstrap> and the like
+        return False
+    file = Path(name).absolute()
+    if file.is_relative_to(_PACKAGE):
+        return False
+    for place in ("site-packages", "dist-packages"):
+        if place in file.parts:
+            return file.parts[file.parts.index(place) + 1] not in _LIBRARIES
+    return not any(file.resolve().is_relative_to(directory) for directory in _PYTHON)

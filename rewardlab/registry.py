@@ -11,12 +11,19 @@ from rewardlab.errors import ConfigError
 T = TypeVar("T")
 
 
+def nearest_name(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that a misspelt name most likely means; None if none is like it."""
+    return next(iter(difflib.get_close_matches(name[:200], list(choices), n=1, cutoff=0.5)), None)
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> str:
     """Return the error message for an unknown name, with the nearest choice and all choices."""
     choices = sorted(choices)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    return f"unknown {kind} '{name}'.{hint} Choices: {', '.join(choices)}"
+    near = nearest_name(name, choices)
+    name = name if len(name) <= 200 else f"{name[:200]}..."
+    hint = f" Did you mean '{near}'?" if near is not None else ""
+    listed = f" Choices: {', '.join(choices)}" if choices else ""
+    return f"unknown {kind} '{name}'.{hint}{listed}"
 
 
 def import_named(module: str, named_by: str) -> ModuleType:

@@ -35,17 +35,33 @@ def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the state and the facts that `save_state` was given."""
+    if not (path / CONFIG).is_file():
+        raise DataError(f"{path}: not a checkpoint of a run: it has no {CONFIG}{_checkpoints_below(path)}")
     try:
         facts = json.loads(read_file(path / CONFIG))
         tensors = read_tensor_file(path / WEIGHTS)[0]
+        if not isinstance(facts, dict):
+            raise TypeError(f"{CONFIG} holds a {type(facts).__name__}")
         if "state" not in facts and "progress" in facts:
             return _earlier_classifier_run(facts.pop("progress"), tensors), facts
-        return _put_tensors(facts.pop("state"), tensors), facts
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is not a training run that can be resumed ({error!r}); expected a directory such as "
-            "checkpoints/last (classifier) or checkpoints/global_step_100 (policy) of an earlier run"
-        ) from error
+        if "state" not in facts:
+            raise DataError(f"{path}: holds a trained model, not the state of a run{_checkpoints_below(path.parent)}")
+        state = _put_tensors(facts.pop("state"), tensors)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path}: the state of a run, but damaged ({error!r})") from error
+    if not isinstance(state, dict):
+        raise DataError(f"{path}: the state of a run, but damaged (its state is a {type(state).__name__})")
+    return state, facts
+
+
+def _checkpoints_below(path: Path) -> str:
+    """Return advice: the newest checkpoint of a run below a directory, else what they are called."""
+    steps = [step for place in (path / "checkpoints", path) for step in place.glob("global_step_*")]
+    found = [step for step in steps if step.name[12:].isdecimal()]
+    last = [place for place in (path / "checkpoints" / "last", path / "last") if place.is_dir()]
+    if found or last:
+        return f". Did you mean {max(found, key=lambda p: int(p.name[12:])) if found else last[0]}?"
+    return "; expected checkpoints/last of a run that trains a classifier, or checkpoints/global_step_100 of a policy's"
 
 
 def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewardlab.cli import execute
-from rewardlab.cli.command import positive
+from rewardlab.cli.command import Parser, path_name, positive
+from rewardlab.cli.execute import execute
 from rewardlab.nested import nest
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ CONFIG_KEYS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
-    return execute(_parser().parse_args(argv))
+    return execute(lambda: _train(_parser().parse_args(argv)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m rewardlab.train_reward_model",
         description="Train a success classifier on positive and negative trajectories.",
         epilog="example:\n  python -m rewardlab.train_reward_model --positive-dir reward_data/positive "
@@ -47,10 +47,21 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--positive-dir", required=True, metavar="DIR", help="trajectories that reach success")
-    add("--negative-dir", required=True, metavar="DIR", help="trajectories that do not")
-    add("--output-checkpoint", required=True, metavar="PT", help="where the model goes; its report goes beside it")
-    add("--pretrained-encoder-path", metavar="FILE", help="ResNet weights to start from; they stay frozen")
+    add("--positive-dir", type=path_name, required=True, metavar="DIR", help="trajectories that reach success")
+    add("--negative-dir", type=path_name, required=True, metavar="DIR", help="trajectories that do not")
+    add(
+        "--output-checkpoint",
+        type=path_name,
+        required=True,
+        metavar="PT",
+        help="where the model goes; its report goes beside it",
+    )
+    add(
+        "--pretrained-encoder-path",
+        type=path_name,
+        metavar="FILE",
+        help="ResNet weights to start from, then frozen",
+    )
     add("--backbone", default="resnet10", help="(default: %(default)s)")
     add("--image-key", default="base_camera", help="camera to look at (default: %(default)s)")
     add("--image-size", type=positive, nargs=3, default=[3, 64, 64], metavar=("C", "H", "W"), help="(default: 3 64 64)")
@@ -60,8 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--hidden-dim", type=positive, default=256, help="width of the classifier (default: %(default)s)")
     add("--num-spatial-blocks", type=positive, default=8, help="blocks of the pooling (default: %(default)s)")
     add("--visualize-positive", action="store_true", help="first write every frame labelled success as a PNG")
-    add("--vis-output-dir", default="positive_samples_vis", metavar="DIR", help="to there (default: %(default)s)")
-    parser.set_defaults(handler=_train)
+    add(
+        "--vis-output-dir",
+        type=path_name,
+        default="positive_samples_vis",
+        metavar="DIR",
+        help="to there (default: %(default)s)",
+    )
     return parser
 
 
@@ -76,14 +92,20 @@ def _train(arguments: argparse.Namespace) -> None:
     if arguments.visualize_positive:
         _visualize(cfg.data.paths, arguments.image_key, Path(arguments.vis_output_dir))
     if arguments.pretrained_encoder_path is None:
-        print("note: without --pretrained-encoder-path the encoder starts at random, so it is trained, not frozen")
+        _say("note: without --pretrained-encoder-path the encoder starts at random, so it is trained, not frozen")
     best: dict[str, Any] = {}
 
     def keep(fit: "Fit") -> None:
         best.update(fit=fit, optimizer=copy.deepcopy(fit.optimizer.state_dict()))
 
     _write(output, train_reward.run(cfg, on_best=keep), **best)
-    print(f"model: {output}")
+    _say(f"model: {output}")
+
+
+def _say(words: str) -> None:
+    from rewardlab.console import make_console, print_line
+
+    print_line(make_console(), words)
 
 
 def _check_run(output: Path, report: Path) -> None:
@@ -117,7 +139,7 @@ def _count(*directories: str) -> None:
 
     for directory in directories:
         found = summarize(directory)
-        print(
+        _say(
             f"{directory}: {found.episodes:,} trajectories, {found.frames:,} frames "
             f"(label=1: {found.success_frames:,}, label=0: {found.failure_frames:,})"
         )
@@ -139,7 +161,7 @@ def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
                     count += 1
     except StorageError as error:
         raise StorageError(f"--vis-output-dir: cannot write to {out} ({error})") from error
-    print(f"positive samples: {count:,} pictures in {out}")
+    _say(f"positive samples: {count:,} pictures in {out}")
 
 
 def _write(output: Path, checkpoint: Path, fit: "Fit", optimizer: dict[str, Any]) -> None:

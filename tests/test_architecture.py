@@ -15,19 +15,8 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {
-        "devices",
-        "errors",
-        "frame_sizes",
-        "input_files",
-        "keys",
-        "limits",
-        "nested",
-        "observations",
-        "registry",
-        "types",
-        "unpickle",
-    },
+    {"arguments", "console", "devices", "errors", "frame_sizes", "input_files", "keys", "limits", "nested"}
+    | {"observations", "registry", "screen", "types", "unpickle"},
     {"compat", "config"},
     {"data", "compat.robot_recording", "figures", "models"},
     {"envs"},
@@ -49,7 +38,7 @@ STRANGERS = [
 ]
 # The modules that may know that there are older names.
 KNOW_COMPAT = {
-    "cli/__init__.py",
+    "cli/execute.py",
     "config/load.py",
     "config/run_checks.py",
     "pipelines/serial.py",
@@ -116,6 +105,14 @@ def test_only_compat_knows_older_names() -> None:
             continue
         assert not any(part.startswith("compat") for part in imports(file)), where
         assert not older.search(file.read_text()), where
+
+
+def test_everything_that_is_printed_is_cleaned() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        where = file.relative_to(PACKAGE).as_posix()
+        if where not in ("screen.py", "console.py"):
+            found = re.findall(r"(?<![\w.])print\(|console\.print\(|(?<!\w)Console\((?!quiet)", file.read_text())
+            assert not found, f"{where}: {found}; use rewardlab.screen.say, or rewardlab.console"
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:

@@ -8,17 +8,18 @@ They are in the directory collected_data beside the file.
 import argparse
 import sys
 
-from rewardlab.cli import execute, main
+from rewardlab.cli import main
+from rewardlab.cli.execute import execute
 
 
-def process(arguments: argparse.Namespace) -> int:
+def process(recording: str) -> int:
     from rewardlab.compat.robot_recording import convert_recording
 
-    return main(["data", "info", str(convert_recording(arguments.recording))])
+    return main(["data", "info", str(convert_recording(recording))])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recording", metavar="PKL")
-    parser.set_defaults(handler=process)
-    sys.exit(execute(parser.parse_args()))
+    arguments = parser.parse_args()
+    sys.exit(execute(lambda: process(arguments.recording)))

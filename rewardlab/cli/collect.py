@@ -2,7 +2,7 @@
 
 import argparse
 
-from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, positive
+from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, path_name, positive, seed_number
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -14,9 +14,9 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--policy",
         help="who acts: expert, noisy_expert, random, module:name of yours, or the directory of a policy run",
     )
-    command.add_argument("--out", metavar="DIR", help="where the episodes go")
+    command.add_argument("--out", metavar="DIR", type=path_name, help="where the episodes go")
     command.add_argument("--format", help="safetensors (default), pickle or npy")
-    command.add_argument("--seed", type=int)
+    command.add_argument("--seed", type=seed_number)
     command.add_argument("--append", action="store_true", help="add to a directory that already has episodes")
     command.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES_HELP)
 

@@ -1,10 +1,14 @@
 """How every command describes itself: a line of help and an example."""
 
 import argparse
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from rewardlab.arguments import check_path, check_seed
 from rewardlab.registry import unknown_name
+from rewardlab.screen import PatientStream, printable
 
 Commands = argparse._SubParsersAction  # argparse has no public name for what add_subparsers returns
 Handler = Callable[[argparse.Namespace], int | None]
@@ -15,13 +19,37 @@ OVERRIDES_HELP = "override a key of the config, such as env.train.num_envs=16"
 
 def positive(text: str) -> int:
     """For numbers of things."""
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number above 0")
-    return int(text)
+    number = int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected a whole number above 0")
+    return number
+
+
+def seed_number(text: str) -> int:
+    """For seeds of random numbers."""
+    try:
+        return check_seed(int(text) if re.fullmatch("[0-9]{1,19}", text) else -1)
+    except ValueError as expected:
+        raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected {expected}") from None
+
+
+def path_name(text: str) -> str:
+    """For files and directories."""
+    try:
+        return check_path(text)
+    except ValueError as expected:
+        raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected {expected}") from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers a misspelt command with the nearest one."""
+    """Answers a misspelt command with the nearest one; names in its messages may come from files (`data info *`)."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        PatientStream(stderr=file is not sys.stdout).write(printable(message))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -3,6 +3,7 @@
 import argparse
 
 from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, add_group
+from rewardlab.screen import PrintableStream, say, say_error
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -18,10 +19,13 @@ def _list(arguments: argparse.Namespace) -> None:
     from rewardlab.config import config_names
 
     for name, description in config_names().items():
-        print(f"{name:32} {description}")
+        say(f"{name:32} {description}")
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from rewardlab.config import load_config, to_yaml
+    from rewardlab.config import show_config
 
-    print(to_yaml(load_config(arguments.name, arguments.overrides, check_files=False)), end="")
+    text, lacking = show_config(arguments.name, arguments.overrides)
+    PrintableStream().write(text)
+    for what in lacking:
+        say_error(f"note: to run it: {what}")

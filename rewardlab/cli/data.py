@@ -4,7 +4,8 @@ import argparse
 from collections import Counter
 from functools import partial
 
-from rewardlab.cli.command import Commands, add_command, add_group, positive
+from rewardlab.cli.command import Commands, add_command, add_group, path_name, positive
+from rewardlab.screen import say
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -17,10 +18,12 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     example = "rewardlab data show DIR --out sheet.png"
     show = add_command(verbs, "show", "draw frames with their labels as one PNG", example, _show)
     for verb in (info, verify, convert, show):
-        verb.add_argument("path", metavar="DIR", help="directory of episodes, or one file")
-    convert.add_argument("out", metavar="OUT", help="directory that does not exist yet")
+        verb.add_argument("path", metavar="DIR", type=path_name, help="directory of episodes, or one file")
+    convert.add_argument("out", metavar="OUT", type=path_name, help="directory that does not exist yet")
     convert.add_argument("--format", default="safetensors", help="safetensors, pickle or npy (default: %(default)s)")
-    show.add_argument("--out", metavar="PNG", default="contact_sheet.png", help="(default: %(default)s)")
+    show.add_argument(
+        "--out", metavar="PNG", type=path_name, default="contact_sheet.png", help="(default: %(default)s)"
+    )
     show.add_argument("--episodes", type=positive, default=8, help="rows (default: %(default)s)")
     show.add_argument("--frames", type=positive, default=8, help="columns (default: %(default)s)")
     show.add_argument("--camera", help="default: each episode's first camera")
@@ -32,24 +35,23 @@ def _info(arguments: argparse.Namespace) -> int:
     summary = summarize(arguments.path)
 
     def listed(counts: Counter[str]) -> str:
-        text = ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
-        return "".join(c if c.isprintable() else "?" for c in text)  # names come from files: no terminal codes
+        return ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
 
     def counted(name: str, success: int, failure: int) -> str:
         return f"  {name:8}   {success + failure:>9,}   success {success:,}   failure {failure:,}"
 
-    print(f"{arguments.path}")
-    print(counted("episodes", summary.success_episodes, summary.failure_episodes))
-    print(counted("frames", summary.success_frames, summary.failure_frames))
-    print(f"  size       {summary.bytes / 1e6:>9,.1f} MB")
-    print(f"  cameras    {listed(summary.cameras)}")
-    print(f"  task       {listed(summary.tasks)}")
-    print(f"  policy     {listed(summary.policies)}")
-    print(f"  format     {listed(summary.formats)}")
+    say(f"{arguments.path}")
+    say(counted("episodes", summary.success_episodes, summary.failure_episodes))
+    say(counted("frames", summary.success_frames, summary.failure_frames))
+    say(f"  size       {summary.bytes / 1e6:>9,.1f} MB")
+    say(f"  cameras    {listed(summary.cameras)}")
+    say(f"  task       {listed(summary.tasks)}")
+    say(f"  policy     {listed(summary.policies)}")
+    say(f"  format     {listed(summary.formats)}")
     if summary.copies:
-        print(f"  copies     {summary.copies:>9,} episodes have the content of another one")
+        say(f"  copies     {summary.copies:>9,} episodes have the content of another one")
     for problem in summary.damaged:
-        print(f"  damaged    {problem.sentence}")
+        say(f"  damaged    {problem.sentence}")
     return 1 if summary.damaged else 0
 
 
@@ -58,23 +60,24 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     problems = verify(arguments.path)
     for problem in problems:
-        print(problem.sentence)
-    print(f"problems: {len(problems)}" if problems else f"every episode in {arguments.path} is whole")
+        say(problem.sentence)
+    say(f"problems: {len(problems)}" if problems else f"every episode in {arguments.path} is whole")
     return 1 if problems else 0
 
 
 def _convert(arguments: argparse.Namespace) -> None:
     from rich.progress import track
 
+    from rewardlab.console import make_console
     from rewardlab.data.convert import convert_episodes
 
-    progress = partial(track, description="converting", transient=True)
+    progress = partial(track, description="converting", transient=True, console=make_console())
     count = convert_episodes(arguments.path, arguments.out, arguments.format, progress)
-    print(f"{count} episodes as {arguments.format} in {arguments.out}")
+    say(f"{count} episodes as {arguments.format} in {arguments.out}")
 
 
 def _show(arguments: argparse.Namespace) -> None:
     from rewardlab.data.contact_sheet import draw_contact_sheet
 
     shown = {name: getattr(arguments, name) for name in ("episodes", "frames", "camera")}
-    print(f"wrote {draw_contact_sheet(arguments.path, arguments.out, **shown)}")
+    say(f"wrote {draw_contact_sheet(arguments.path, arguments.out, **shown)}")

@@ -3,8 +3,9 @@
 import argparse
 import json
 
-from rewardlab.cli.command import Commands, add_command, add_trust_option, positive
+from rewardlab.cli.command import Commands, add_command, add_trust_option, path_name, positive, seed_number
 from rewardlab.errors import DataError
+from rewardlab.screen import say
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -12,9 +13,9 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     command = add_command(
         commands, "evaluate", "let a trained policy do its best, and judge it by the environment", example, _evaluate
     )
-    command.add_argument("run", metavar="RUN", help="directory of a run, or one of its checkpoints")
+    command.add_argument("run", metavar="RUN", type=path_name, help="directory of a run, or one of its checkpoints")
     command.add_argument("--episodes", type=positive, default=100, metavar="N", help="default: %(default)s")
-    command.add_argument("--seed", type=int, default=1, help="of the episodes (default: %(default)s)")
+    command.add_argument("--seed", type=seed_number, default=1, help="of the episodes (default: %(default)s)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
     add_trust_option(command)
     command.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -39,9 +40,9 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         command = evaluate_command(arguments.run, modules, options + ["--json"] * arguments.json)
         raise DataError(f"{error}:\n  {command}") from None
     if arguments.json:
-        print(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))
+        say(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))
         return
-    print(f"{checkpoint}, {arguments.episodes} episodes")
+    say(f"{checkpoint}, {arguments.episodes} episodes")
     for name, value in figures.items():
         shown = f"{value:.1%}" if name.startswith("success") else f"{value:.2f}"
-        print(f"  {name.replace('_', ' '):16}{shown:>10}")
+        say(f"  {name.replace('_', ' '):16}{shown:>10}")

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rewardlab.cli.command import Commands, add_command, add_trust_option
+from rewardlab.cli.command import Commands, add_command, add_trust_option, path_name
+from rewardlab.screen import PrintableStream, say_error
 
 if TYPE_CHECKING:
     from rewardlab.config.schema import RewardModelConfig
@@ -22,8 +23,12 @@ STRIP = 10  # frames in the film strip of a plot
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     example = "rewardlab score runs/reward_model/checkpoints/best_model data/pickcube --plot plots"
     command = add_command(commands, "score", "score pictures and episodes with a trained model", example, _score)
-    command.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory, .safetensors or .pt")
-    command.add_argument("paths", nargs="*", metavar="PATH", help="pictures, episodes, or directories of either")
+    command.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=path_name, help="checkpoint directory, .safetensors or .pt"
+    )
+    command.add_argument(
+        "paths", nargs="*", type=path_name, metavar="PATH", help="pictures, episodes, or directories of either"
+    )
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
     command.add_argument(
@@ -42,8 +47,10 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
     command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
-    command.add_argument("--out", metavar="FILE", help="write there (default: print)")
-    command.add_argument("--plot", metavar="PATH", help="draw each episode over time: a .png, or a directory of them")
+    command.add_argument("--out", metavar="FILE", type=path_name, help="write there (default: print)")
+    command.add_argument(
+        "--plot", metavar="PATH", type=path_name, help="draw each episode over time: a .png, or a directory of them"
+    )
     command.add_argument(
         "--camera",
         action="append",
@@ -65,10 +72,10 @@ def _probability(text: str) -> float:
 
 
 def _camera(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
+    name, equals, place = text.partition("=")
+    if not (name and equals and place):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH such as wrist_camera=frame.png")
-    return name, path
+    return name, path_name(place)
 
 
 def _score(arguments: argparse.Namespace) -> int:
@@ -104,7 +111,7 @@ def _score(arguments: argparse.Namespace) -> int:
         for result in results:
             if isinstance(result, Problem):
                 failed = True
-                print(f"error: {result.sentence}", file=sys.stderr)
+                say_error(f"error: {result.sentence}")
                 continue
             yield result
             if result.path in plots:
@@ -117,7 +124,7 @@ def _score(arguments: argparse.Namespace) -> int:
         )
     for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
         if place:
-            print(f"{kind}: {place}", file=sys.stderr)
+            say_error(f"{kind}: {place}")
     return 1 if failed else 0
 
 
@@ -162,12 +169,12 @@ def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
 
 
 @contextmanager
-def _output(place: str | None) -> Iterator[IO[str]]:
+def _output(place: str | None) -> Iterator[IO[str] | PrintableStream]:
     """The file, which appears when it is complete; or the standard output."""
     from rewardlab.data.atomic import replacing
 
     if place is None:
-        yield sys.stdout
+        yield PrintableStream()
         return
     with replacing(Path(place)) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
         yield file
@@ -175,14 +182,15 @@ def _output(place: str | None) -> Iterator[IO[str]]:
 
 @contextmanager
 def _progress(files: int) -> Iterator[Callable[[float], None]]:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from rewardlab.console import make_console
 
     columns = (TextColumn("scoring"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,} files"))
     with Progress(
         *columns,
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=make_console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
         redirect_stdout=sys.stdout.isatty(),  # rows go above the bar, but those for a file or a pipe to there

@@ -10,13 +10,15 @@ import numpy as np
 
 from rewardlab.figures.words import share
 from rewardlab.pipelines.score import ScoredFile
+from rewardlab.screen import PrintableStream, printable
 
 COLUMNS = ("file", "frame", "probability", "verdict", "label")
 NONE = "-"
+Out = IO[str] | PrintableStream
 Lines = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]  # names of the cells, and the cells of each line
 
 
-def write_json(out: IO[str], files: Iterable[ScoredFile]) -> None:
+def write_json(out: Out, files: Iterable[ScoredFile]) -> None:
     """Write one JSON list with an object for each frame."""
     before = "[\n"
     for scored in files:
@@ -26,7 +28,7 @@ def write_json(out: IO[str], files: Iterable[ScoredFile]) -> None:
     out.write("[]\n" if before == "[\n" else "\n]\n")
 
 
-def write_csv(out: IO[str], files: Iterable[ScoredFile]) -> None:
+def write_csv(out: Out, files: Iterable[ScoredFile]) -> None:
     """Write a header, and a line for each frame; an unknown label is empty."""
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -44,7 +46,7 @@ def _frame_rows(scored: ScoredFile) -> Iterator[dict[str, Any]]:
         yield dict(zip(COLUMNS, values, strict=True))
 
 
-def write_table(out: IO[str], files: Iterable[ScoredFile], *, every_frame: bool, threshold: str) -> None:
+def write_table(out: Out, files: Iterable[ScoredFile], *, every_frame: bool, threshold: str) -> None:
     """Write a line for each picture and each episode, or for each frame, and a summary at the end."""
     counts = Counter[str]()
     verdicts = np.zeros((2, 2), np.int64)  # [label, verdict] -> frames
@@ -57,8 +59,7 @@ def write_table(out: IO[str], files: Iterable[ScoredFile], *, every_frame: bool,
         if names != header:
             header = names
             out.write("  ".join(f"{name:>7}" for name in header) + "  file\n")
-        # Names come from files: no terminal codes.
-        file = "".join(c if c.isprintable() else "?" for c in str(scored.path))
+        file = printable(scored.path)
         for cells in lines:
             out.write("  ".join(f"{cell:>7}" for cell in cells) + f"  {file}\n")
     if counts:

@@ -2,13 +2,13 @@
 
 import argparse
 
-from rewardlab.cli.command import OVERRIDES_HELP, Commands, add_command
+from rewardlab.cli.command import OVERRIDES_HELP, Commands, add_command, path_name
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     example = "rewardlab train-reward --data data/pickcube runner.max_epochs=20 runner.logger.log_path=runs/pickcube"
     command = add_command(commands, "train-reward", "train a success classifier on labelled episodes", example, _train)
-    command.add_argument("--data", metavar="DIR", help="directory of episodes, in any format")
+    command.add_argument("--data", metavar="DIR", type=path_name, help="directory of episodes, in any format")
     command.add_argument("--config", default="reward_training", help="config to start from (default: %(default)s)")
     command.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES_HELP)
 

@@ -7,6 +7,7 @@ today's are one key. Interpolations are resolved on the whole, and then everythi
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import re
@@ -15,15 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.core.default_element import ResultDefault
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
-from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from rewardlab.compat import Translation, show_notes
@@ -31,12 +28,17 @@ from rewardlab.compat.config_keys import translate
 from rewardlab.compat.names import todays_config
 from rewardlab.config.run_checks import check_run
 from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
+from rewardlab.config.yaml_files import check_values, compose_files, limited_interpolations, yaml_message
 from rewardlab.errors import ConfigError
 from rewardlab.nested import leaves, nest
-from rewardlab.registry import unknown_name
+from rewardlab.registry import nearest_name, unknown_name
 
 # Environment variables that give a key its default.
 ENVIRONMENT = {"DEBUG_IMAGE_SAVE_DIR": "reward.model.debug_save_dir"}
+
+MAX_OVERRIDE = 10_000  # characters: parsing one takes a second then
+MAX_MISTAKES = 30  # that are shown; looking for the nearest names takes time
+MISSING = "???"  # how a YAML file says that a value must be given
 
 # What pydantic found wrong -> what to say was expected.
 EXPECTED = {
@@ -62,10 +64,24 @@ def load_config(
 
     `check_files=False` is for looking at a configuration without running it: what `check_run` checks is not checked.
     """
-    shipped = config_dir or default_config_dir()
-    file, more = _find(name, shipped)
-    groups, keys = _split_overrides(overrides, (file.parent, shipped))
-    return _build([*_compose(file, groups, shipped), more], keys, check_files)
+    return _build(*_read(name, overrides, config_dir), check_files)
+
+
+def show_config(name: str, overrides: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """Return every key of a configuration as YAML, and what it lacks before it can be run.
+
+    A mandatory value that is not given is shown as ???.
+    """
+    full, _ = _merge(*_read(name, overrides), keep_missing=True)
+    given, lacking = _without_missing(full)
+    try:
+        cfg = _validate(given)
+    except _RuleBroken as error:  # keys that do not go together yet: they are shown as they are
+        return OmegaConf.to_yaml(OmegaConf.create(full)), [*map(_not_given, lacking), str(error)]
+    shown = OmegaConf.create(dataclasses.asdict(cfg))
+    for path in lacking:
+        OmegaConf.update(shown, path, MISSING, force_add=True)
+    return OmegaConf.to_yaml(shown), list(map(_not_given, lacking))
 
 
 def config_from_mapping(
@@ -88,13 +104,14 @@ def to_overrides(values: Mapping[str, Any]) -> list[str]:
 
 
 def config_names(config_dir: Path | None = None) -> dict[str, str]:
-    """The configurations that can be loaded by name, each with the comment on its first line."""
+    """The configurations that can be loaded by name, each with the first sentence of the comment at its top."""
     names = {}
     directory = config_dir or default_config_dir()
     for file in sorted(directory.rglob("*.yaml"), key=lambda file: (len(file.parts), file)):
-        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        comment = [line[1:].strip() for line in itertools.takewhile(lambda line: line.startswith("# "), lines)]
         name = file.relative_to(directory).with_suffix("").as_posix()
-        names[name] = first.lstrip("# ").strip() if first.startswith("#") else ""
+        names[name] = re.split(r"(?<=\.)\s+(?=[A-Z])", " ".join(comment))[0]
     return names
 
 
@@ -110,32 +127,76 @@ def to_yaml(cfg: ExperimentConfig) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(cfg)))
 
 
+def _read(
+    name: str, overrides: Sequence[str], config_dir: Path | None = None
+) -> tuple[list[dict[str, Any]], Sequence[Override]]:
+    """Return what the files of a configuration say, the strongest last, and the overrides of its keys."""
+    shipped = config_dir or default_config_dir()
+    file, more = _find(name, shipped)
+    groups, keys = _split_overrides(overrides, (file.parent, shipped))
+    return [*_compose(file, groups, shipped), more], keys
+
+
 def _find(name: str, config_dir: Path) -> tuple[Path, dict[str, Any]]:
     """The file of a config, and keys that an older name of it stands for besides."""
+    names = config_names(config_dir)
     if name.endswith(".yaml"):
         file = Path(name).absolute()
-        if not file.is_file():
-            raise ConfigError(f"there is no configuration file {name}")
+        if not _is_file(file):
+            raise ConfigError(f"there is no configuration file {name}{_nearest_file(file, names)}")
         return file, {}
-    names = config_names(config_dir)
     name, more = todays_config(name, names)
     if name not in names:
         raise ConfigError(f"{unknown_name('config', name, names)} (in {config_dir}). A file is given as PATH.yaml")
     return (config_dir / f"{name}.yaml").absolute(), more
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _nearest_file(file: Path, names: Mapping[str, str]) -> str:
+    """Return a hint at the file beside it, or at the shipped config, whose name is nearest."""
+    beside = [path.name for path in file.parent.glob("*.yaml")] if _is_directory(file.parent) else []
+    near = nearest_name(file.name, beside)
+    if near is not None:
+        return f". Did you mean {file.with_name(near)}?"
+    near = nearest_name(file.stem, names)
+    return "" if near is None else f". Did you mean '{near}', which comes with rewardlab and is given without .yaml?"
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def _parse(text: str) -> Override:
+    if len(text) > MAX_OVERRIDE:
+        raise ConfigError(
+            f"override '{text[:50]}...': has {len(text):,} characters, expected at most {MAX_OVERRIDE:,}; write "
+            "it to a YAML file"
+        )
     try:
         override = OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        reason = str(error).partition("\n")[0]
+        sweeps = override.is_sweep_override()
+        value = None if sweeps else override.value()
+    except Exception as error:  # Hydra raises errors of many kinds for text that it cannot parse
+        reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"override '{text}': expected key=value, with quotes around special text ({reason})"
         ) from None
-    if override.is_sweep_override():
+    if not override.key_or_group:
+        raise ConfigError(f"override '{text}': expected key=value, found no key")
+    if sweeps:
         raise ConfigError(
             f"override '{text}': expected one value; a list is written [a,b] and text with commas in quotes"
         )
+    check_values(value, override.key_or_group)
     return override
 
 
@@ -144,7 +205,7 @@ def _split_overrides(overrides: Sequence[str], config_dirs: Sequence[Path]) -> t
     groups, keys = [], []
     for text in overrides:
         override = _parse(text)
-        if any((directory / override.key_or_group).is_dir() for directory in config_dirs):
+        if any(_is_directory(directory / override.key_or_group) for directory in config_dirs):
             groups.append(text)
         else:
             keys.append(override)
@@ -153,19 +214,18 @@ def _split_overrides(overrides: Sequence[str], config_dirs: Sequence[Path]) -> t
 
 def _compose(file: Path, groups: Sequence[str], shipped: Path) -> list[dict[str, Any]]:
     """The keys of a file and of the files that it builds on, file by file, the strongest last."""
-    # The search path lets a user's own file build on a shipped one: `defaults: [tabletop_pickcube, _self_]`.
-    quoted = str(shipped.absolute()).replace("'", r"\'")
-    search = f"hydra.searchpath=['file://{quoted}']"
+    # A user's own file may build on a shipped one: `defaults: [tabletop_pickcube, _self_]`.
     try:
-        with initialize_config_dir(str(file.parent), version_base="1.3"):
-            composed = compose(file.stem, overrides=[*groups, search])
-            loader = GlobalHydra.instance().config_loader()
-            parts = loader.compute_defaults_list(file.stem, [*groups, search], RunMode.RUN).defaults
+        with limited_interpolations():
+            composed, parts = compose_files(file, shipped, groups)
+    except ConfigError:
+        raise
     except yaml.YAMLError as error:
-        raise ConfigError(_yaml_message(file, error)) from None
-    except (HydraException, OmegaConfBaseException) as error:
-        reason = str(error).partition("\n\n")[0]  # the rest is Hydra's search path
-        raise ConfigError(f"{file}: {reason}") from None
+        raise ConfigError(yaml_message(file, error)) from None
+    except RecursionError:
+        raise ConfigError(f"{file}: its defaults lead back to itself, or are nested too deep") from None
+    except Exception as error:  # Hydra raises errors of many kinds, all of them about what the files say
+        raise ConfigError(f"{file}: {_hydra_message(error)}") from None
     whole = _container(composed, resolve=False)
     layers = [_read_part(part, (file.parent, shipped)) for part in parts if not str(part.package).startswith("hydra")]
     # Files that Hydra found elsewhere, or joined in another way, are taken as one.
@@ -185,20 +245,33 @@ def _read_part(part: ResultDefault, directories: Sequence[Path]) -> dict[str, An
     return keys
 
 
-def _yaml_message(file: Path, error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return f"{file}: not valid YAML: {error}"
-    return f"{mark.name}, line {mark.line + 1}: not valid YAML: {getattr(error, 'problem', error)}"
+def _hydra_message(error: Exception) -> str:
+    cause = error if str(error).strip() else error.__cause__ or error
+    if isinstance(cause, OmegaConfBaseException):
+        return _omegaconf_message(cause)
+    return str(cause).strip().partition("\n\n")[0] or type(cause).__name__  # the rest is Hydra's search path
 
 
 def _build(layers: Sequence[Mapping[str, Any]], overrides: Sequence[Override], check_files: bool) -> ExperimentConfig:
+    full, chosen = _merge(layers, overrides)
+    cfg = _validate(full)
+    if check_files:
+        check_run(cfg, chosen)
+    return cfg
+
+
+def _merge(
+    layers: Sequence[Mapping[str, Any]], overrides: Sequence[Override], *, keep_missing: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return all keys with their values, and only those that were given, in today's names."""
     notes: list[str] = []
     implied: dict[str, Any] = {}
     given: dict[str, Any] = {}
-    for layer in map(translate, layers):
-        notes += layer.notes
-        implied, given = _over(implied, layer.implied), _over(given, layer.mapping)
+    for layer in layers:
+        check_values(layer, "")
+        translated = translate(layer)
+        notes += translated.notes
+        implied, given = _over(implied, translated.implied), _over(given, translated.mapping)
     try:
         raw = OmegaConf.create(given)
         for override in overrides:
@@ -208,14 +281,13 @@ def _build(layers: Sequence[Mapping[str, Any]], overrides: Sequence[Override], c
             for path, value in leaves(translated.mapping):
                 _set(raw, ".".join(path), value)
         chosen = _over(implied, _container(raw, resolve=False))
-        full = _resolve(chosen)
+        with limited_interpolations():
+            full = _resolve(chosen, keep_missing=keep_missing)
     except OmegaConfBaseException as error:
         raise ConfigError(_omegaconf_message(error)) from None
-    show_notes(notes)
-    cfg = _validate(full)
-    if check_files:
-        check_run(cfg, chosen)
-    return cfg
+    check_values(full, "")
+    show_notes(notes, stacklevel=5)
+    return full, chosen
 
 
 def _set(raw: DictConfig, key: str, value: Any) -> None:
@@ -240,7 +312,7 @@ def _over(below: Any, above: Any) -> Any:
     return {**below, **{key: _over(below[key], value) if key in below else value for key, value in above.items()}}
 
 
-def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
+def _resolve(raw: dict[str, Any], *, keep_missing: bool = False) -> dict[str, Any]:
     """Fill in what was not given, and resolve interpolations on the whole."""
     raw = _without_unused_model(_eval_inherits_train(raw))
     defaults = OmegaConf.create(dataclasses.asdict(ExperimentConfig()))
@@ -252,7 +324,7 @@ def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
         models = [{"debug_save_dir": place, **model} if isinstance(model, dict) else model for model in models]
         raw = {**raw, "reward": {**raw["reward"], "model": models}}
     full = OmegaConf.create(_over(_container(defaults, resolve=False), raw))
-    return _container(full, resolve=True)
+    return _container(full, resolve=True, keep_missing=keep_missing)
 
 
 def _without_unused_model(raw: dict[str, Any]) -> dict[str, Any]:
@@ -278,17 +350,38 @@ def _eval_inherits_train(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "env": _over({"eval": envs["train"]}, envs)}
 
 
-def _container(cfg: DictConfig, *, resolve: bool) -> dict[str, Any]:
-    container = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve)
+def _container(cfg: DictConfig, *, resolve: bool, keep_missing: bool = False) -> dict[str, Any]:
+    container = OmegaConf.to_container(cfg, resolve=resolve, throw_on_missing=resolve and not keep_missing)
     if not isinstance(container, dict):
         raise ConfigError(f"expected a block of keys, found {container!r}")
     return {str(key): value for key, value in container.items()}
 
 
+def _without_missing(full: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the values without those that are ???, and the keys of the latter."""
+    lacking = [path for path, value in leaves(full) if value == MISSING]
+
+    def without(block: dict[str, Any], prefix: tuple[str, ...] = ()) -> dict[str, Any]:
+        kept = {key: value for key, value in block.items() if (*prefix, key) not in lacking}
+        return {k: without(v, (*prefix, k)) if isinstance(v, dict) else v for k, v in kept.items()}
+
+    return without(full), [".".join(path) for path in lacking]
+
+
+def _not_given(key: str) -> str:
+    return f"{key}: not given, but required ({MISSING} in the config); add {key}=VALUE to the command or the config"
+
+
 def _omegaconf_message(error: OmegaConfBaseException) -> str:
-    reason = (error.msg or str(error)).partition("\n")[0]
+    if isinstance(error, MissingMandatoryValue):
+        return _not_given(str(error.full_key))
+    reason = (error.msg or str(error)).strip().partition("\n")[0]
     reason = re.sub(r'^\w+ raised while resolving interpolation: "?(.*?)"?$', r"\1", reason)
     return f"{error.full_key}: {reason}" if error.full_key else reason
+
+
+class _RuleBroken(ConfigError):
+    """Every key is valid, but some do not go together."""
 
 
 def _validate(full: dict[str, Any]) -> ExperimentConfig:
@@ -296,10 +389,13 @@ def _validate(full: dict[str, Any]) -> ExperimentConfig:
         # JSON is where strict pydantic takes a list for a tuple and a block for a dataclass, and still no "3" for a 3.
         return TypeAdapter(ExperimentConfig).validate_json(json.dumps(full, default=str))
     except ValidationError as error:
-        lines = [_message(found) for found in error.errors()]
+        found = error.errors()
+        kind = _RuleBroken if all(each["type"] == "rule" for each in found) else ConfigError
+        lines = [_message(each) for each in found[:MAX_MISTAKES]]
+        lines += [f"... and {len(found) - MAX_MISTAKES} more"] if len(found) > MAX_MISTAKES else []
     # A mistake in env.train is found again in env.eval, which inherits it: say it once.
     inherited = {line.replace("env.train", "env.eval") for line in lines if "env.train" in line}
-    raise ConfigError("\n".join(line for line in lines if line not in inherited)) from None
+    raise kind("\n".join(line for line in lines if line not in inherited)) from None
 
 
 def _message(error: Any) -> str:

@@ -106,6 +106,8 @@ def _files(cfg: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """The files and directories that a run reads, each with its key."""
     if cfg.runner.resume_dir:
         yield "runner.resume_dir", cfg.runner.resume_dir
+    if cfg.runner.task == "train_policy" and cfg.algorithm.sac.demo_path:
+        yield "algorithm.sac.demo_path", cfg.algorithm.sac.demo_path
     for model in cfg.reward.models if cfg.reward.use_reward_model else ():
         if model.checkpoint_path:
             yield "reward.model.checkpoint_path", str(todays_checkpoint(Path(model.checkpoint_path)))

@@ -14,9 +14,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     Tag,
     model_validator,
 )
@@ -24,9 +22,11 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
+from rewardlab.arguments import check_path, check_seed, split_device
 from rewardlab.frame_sizes import Resize
 
 T = TypeVar("T")
+MAX_NUMBER = 2**53  # of things: arrays cannot have more, and beyond it a float is not exact
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -67,24 +67,36 @@ def _place(place: object) -> object:
 
 
 def _device(device: object) -> object:
-    if not isinstance(device, str) or not re.fullmatch(r"(?!auto:)[a-z]+(:\d+)?", device):
-        raise ValueError("auto, cpu, cuda or another device of PyTorch such as cuda:1")
-    kind, _, number = device.partition(":")
-    if kind == "cpu" and int(number or 0):
-        raise ValueError("cpu, which has no numbers")
-    return f"{kind}:{int(number)}" if number and kind != "cpu" else kind
+    kind, number = split_device(device if isinstance(device, str) else "")
+    return kind if number is None else f"{kind}:{number}"
+
+
+def _path(path: object) -> object:
+    return check_path(path) if isinstance(path, str) else path
+
+
+def _seed(seed: object) -> object:
+    return check_seed(seed) if type(seed) is int else seed
 
 
 def _paths(paths: object) -> object:
     several = isinstance(paths, (list, tuple)) and len(paths) > 0 and all(isinstance(path, str) for path in paths)
     if not several and not isinstance(paths, str):
         raise ValueError("a directory, or a list of directories")
+    for path in [paths] if isinstance(paths, str) else cast("list[str]", paths):
+        check_path(path)
     return tuple(paths) if several else paths  # type: ignore[arg-type]
 
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
 Device = Annotated[str, BeforeValidator(_device)]
+PathText = Annotated[str, BeforeValidator(_path)]
+Seed = Annotated[int, BeforeValidator(_seed)]
+PositiveInt = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+Threads = Annotated[int, Field(gt=0, le=1024)]
+WorkerCount = Annotated[int, Field(gt=0, le=1000)]
 Place = Annotated[str, BeforeValidator(_place)]
 Paths = Annotated[str | tuple[str, ...], BeforeValidator(_paths)]
 Precision = Literal["fp32", "bf16", "auto"]  # auto: the faster one on this device; on a CPU that is measured
@@ -104,7 +116,7 @@ class EarlyStopConfig:
 
 @section
 class LoggerConfig:
-    log_path: str = "runs"  # directory of logs and results
+    log_path: PathText = "runs"  # directory of logs and results
     experiment_name: str = ""  # directory of this run inside log_path; "" = log_path itself
 
 
@@ -118,8 +130,8 @@ class RunnerConfig:
     stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
     save_interval: PositiveInt = 10  # epochs between two checkpoints
-    checkpoint_dir: str | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
-    resume_dir: str | None = None  # checkpoint to continue from; null = from the start
+    checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
+    resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()
     logger: LoggerConfig = LoggerConfig()
 
@@ -153,7 +165,7 @@ class EnvsConfig:
 @section
 class CollectionConfig:
     enabled: bool = False  # also collect while a policy trains; the collect task always collects
-    save_dir: str = "collected_data"
+    save_dir: PathText = "collected_data"
     episodes: PositiveInt | None = None  # new episodes after which it ends; null = when the targets are reached
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
@@ -162,8 +174,8 @@ class CollectionConfig:
     explore: bool = True  # a trained policy acts with exploration, as in training; false = without
     random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # fraction of random actions
     format: Literal["safetensors", "pickle", "npy"] = "safetensors"
-    success_dir: str | None = None  # successful episodes; null = the folder that the format has inside save_dir
-    failure_dir: str | None = None  # failed episodes; likewise
+    success_dir: PathText | None = None  # successful episodes; null = the folder that the format has inside save_dir
+    failure_dir: PathText | None = None  # failed episodes; likewise
     cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none
     durable: bool = False  # wait for the disk, so that a power cut loses nothing: for robots
 
@@ -176,7 +188,7 @@ class DataConfig:
     balanced: bool = True  # without fail_success_ratio: as many success as failure frames; false = as collected
     augment: bool = True  # shift and recolour training frames at random
     val_fraction: Probability = 0.2  # part of the episodes held out for validation
-    debug_save_dir: str | None = None  # write some training frames here, as the network sees them; null = do not
+    debug_save_dir: PathText | None = None  # write some training frames here, as the network sees them; null = do not
     collection: CollectionConfig = CollectionConfig()
 
     @property
@@ -205,7 +217,7 @@ class RewardModelConfig:
     weight: float = 1.0  # of its reward, where there are several models
     cotrain: bool | None = None  # go on training it; null = as reward.cotrain says
     ends_episode: bool = False  # success classifiers: a frame that it calls a success ends the episode
-    checkpoint_path: str | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
+    checkpoint_path: PathText | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
     arch: str | None = None  # backbone, such as "resnet18"
     width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet
     hidden_dim: PositiveInt | None = None  # width of the classifier head
@@ -218,10 +230,10 @@ class RewardModelConfig:
     normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
     num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
-    pretrained_encoder_path: str | None = None  # weights of the encoder alone
+    pretrained_encoder_path: PathText | None = None  # weights of the encoder alone
     freeze_encoder: bool | None = None  # train the head only
     precision: Precision = "fp32"
-    debug_save_dir: str | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
+    debug_save_dir: PathText | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
 
 
 def _one_or_several(model: object) -> str:
@@ -315,7 +327,7 @@ class SACConfig:
     num_critics: PositiveInt = 2
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
     critic_layer_norm: bool = False  # against overestimated values at a high utd_ratio (RLPD)
-    demo_path: str | None = None  # episodes of an expert to learn from too (RLPD); null = none
+    demo_path: PathText | None = None  # episodes of an expert to learn from too (RLPD); null = none
     demo_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of a batch, drawn from demonstrations if there are any
     image_shift: bool = True  # shift the pictures at random in updates (DrQ)
 
@@ -387,7 +399,7 @@ class ActorConfig:
     global_batch_size: PositiveInt = 64  # samples per optimizer step, over all devices
     micro_batch_size: PositiveInt | None = None  # samples per forward pass; null = global_batch_size
     precision: Precision = "fp32"  # of a policy's updates; bf16 = mixed precision. Models have their own
-    threads: PositiveInt | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
+    threads: Threads | None = None  # CPU threads of a policy update; null = all cores if it sees pictures, else 1
     optim: OptimConfig = OptimConfig()
     model: PolicyModelConfig = PolicyModelConfig()
 
@@ -421,7 +433,7 @@ class ClusterConfig:
     component_placement: dict[Literal["actor", "env", "rollout", "reward"], Place] = dataclasses.field(
         default_factory=dict
     )  # "<node>-<device>" of a component; absent = all devices in turn, or the one that cluster.device names
-    workers: dict[Literal["actor", "env", "rollout", "reward"], PositiveInt] = dataclasses.field(
+    workers: dict[Literal["actor", "env", "rollout", "reward"], WorkerCount] = dataclasses.field(
         default_factory=dict
     )  # how many workers a component has; absent = 1. train_policy has one actor, and a rollout worker per env
     node_groups: tuple[NodeGroupConfig, ...] = ()
@@ -434,7 +446,7 @@ class ClusterConfig:
 
 @section
 class ExperimentConfig:
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     runner: RunnerConfig = RunnerConfig()
     env: EnvsConfig = EnvsConfig()
     data: DataConfig = DataConfig()

@@ -1,5 +1,6 @@
 """Builds any Gymnasium environment by its id, as a vector environment that resets in the same step."""
 
+import os
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,22 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.config.schema import EnvConfig
-from rewardlab.errors import ConfigError
+from rewardlab.envs.checked import CheckedEnv
+from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.observations import IMAGE_PART, VECTOR_PARTS, read_parts
 from rewardlab.registry import unknown_name
+
+SMALLEST = 10_000  # bytes that a copy of the smallest environment takes
 
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """Build `cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
+    needed, memory = cfg.num_envs * SMALLEST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"num_envs: found {cfg.num_envs}, but so many of '{cfg.id}' need at least {needed / 1e9:,.0f} GB, and this "
+            f"machine has {memory / 1e9:,.0f} GB; expected fewer"
+        )
     return SyncVectorEnv([partial(_make_one, cfg)] * cfg.num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
@@ -37,8 +47,11 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
         raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(f"environment '{cfg.id}': {error}") from error
-    except TypeError as error:
-        raise ConfigError(f"environment '{cfg.id}' does not take these options: {error}") from error
+    except Exception as error:
+        if user_traceback(error) is not None:  # in its constructor
+            raise
+        what = "does not take these options" if isinstance(error, TypeError) else f"fails with {type(error).__name__}"
+        raise ConfigError(f"environment '{cfg.id}' {what}: {error}") from error
     space = env.observation_space
     names = set(read_parts(space)) if isinstance(space, spaces.Dict) else set()
     # Beside pictures, goals are numbers of the state.
@@ -46,7 +59,7 @@ def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     has_images = any(name.startswith(IMAGE_PART) for name in names)
     if not isinstance(space, spaces.Box) and not has_images and not has_goals:
         env = gymnasium.wrappers.FlattenObservation(env)
-    return RenderedObservation(env, cfg) if needs_pictures else env
+    return CheckedEnv(RenderedObservation(env, cfg) if needs_pictures else env, cfg.id)
 
 
 class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):

@@ -16,6 +16,7 @@ from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
+from rewardlab.envs.checked import check_vector_step
 from rewardlab.envs.last_frame import LastFrameWrapper
 from rewardlab.envs.step_results import (
     CameraFrames,
@@ -90,6 +91,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             advice=". Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config",
         )
         self._labelled = False
+        self._steps = 0
         self._watched = env.num_envs if watched_envs is None else min(watched_envs, env.num_envs)
         spec = env.spec
         self._collector = EpisodeCollector(
@@ -166,7 +168,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        self._steps += 1
+        obs, reward, terminated, truncated, infos = check_vector_step(self.env.step(actions), self.env, self._steps)
         if not self.full:
             self._record(actions, obs, reward, terminated, truncated, infos)
         return obs, reward, terminated, truncated, infos

@@ -153,3 +153,9 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], s
     if problems:
         more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise DataError(f"{source}: weights do not fit the network: {'; '.join(problems[:3])}{more}")
+
+
+def first_mismatch(error: Exception) -> str:
+    """Return the first problem that torch names when weights do not fit a network; it names them all."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[1] if lines[0].startswith("Error(s) in loading") and len(lines) > 1 else lines[0]

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.config.schema import CollectionConfig
+from rewardlab.console import make_console, print_line
 from rewardlab.data.directory_lock import locked
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
@@ -33,7 +34,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     plan = cfg.data.collection
     advice = "Choose another directory, or wait until it ends"
     with locked(Path(plan.save_dir), "another collection", advice):  # with one seed they would write the same episodes
-        return _collect(cfg, append, console or Console())
+        return _collect(cfg, append, console or make_console())
 
 
 def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
@@ -73,7 +74,7 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
         if written == success + failure:  # else some could not be written, and an error says why
             text += f" ({success} success, {failure} failure)"
         places = ", ".join(dict.fromkeys(filter(None, (plan.success_dir, plan.failure_dir)))) or plan.save_dir
-        console.print(f"{text} in {places}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, f"{text} in {places}")
     for outcome, count in env.counts.items():
         if count.target is not None and not count.full:
             warnings.warn(

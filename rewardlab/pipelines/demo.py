@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config, to_overrides
+from rewardlab.console import make_console, print_line
 from rewardlab.data import draw_contact_sheet
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines import collect, train_policy, train_reward
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
 
 def run(out: Path, *, seed: int, scale: Scale | None = None, console: Console | None = None) -> Outcome:
     """Writes everything into `out`, or the first unused name like it."""
-    demo = Demo(_unused(out), seed, scale or Scale(), console or Console())
+    demo = Demo(_unused(out), seed, scale or Scale(), console or make_console())
     demo.say("Stage 1", "a policy learns from the task's own reward until its first successes; frames are collected")
     warm = demo.warm_up()
     demo.collect(warm)
@@ -140,10 +141,10 @@ class Demo:
             ("frames and labels", sheet),
             ("look further", f"{command} evaluate {self.out / 'learned_reward'}"),
         ):
-            self.console.print(f"{what}: {where}", highlight=False, soft_wrap=True, markup=False)
+            print_line(self.console, f"{what}: {where}")
 
     def say(self, title: str, words: str) -> None:
-        self.console.print(f"[bold]{title}[/]: {words}", highlight=False, soft_wrap=True)
+        print_line(self.console, words, title=title)
 
     def _config(
         self, name: str, experiment: str, values: Mapping[str, Any], overrides: Sequence[str] = ()

@@ -12,10 +12,12 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.run_checks import refuse_robot_keys
+from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.errors import ConfigError, DataError, RewardlabError, StorageError
 from rewardlab.figures.trust import TrustFigures
+from rewardlab.models.weights import first_mismatch
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.pipelines.trained_policy import list_checkpoints
@@ -57,7 +59,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     expert and whose config has no expert_data_path.
     """
     refuse_robot_keys(cfg)
-    console = console or Console()
+    console = console or make_console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     with run_lock(out, checkpoint_directory(cfg)):
         _refuse_another_run(cfg, out)
@@ -69,12 +71,11 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
             advice = f"continue with runner.resume_dir={saved[-1]}" if saved else "start again"
             raise StorageError(f"{error}. After making room, {advice}") from error
     if training.progress.stopped:
-        console.print(f"stopped: {training.progress.stopped}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"stopped: {training.progress.stopped}")
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
-        console.print(f"{name}: {path}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, f"{name}: {path}")
     if training.checkpoints == out / "checkpoints":  # where `evaluate` looks for them
-        command = evaluate_command(out, named_modules(cfg.env.eval))
-        console.print(f"evaluate: {command}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, f"evaluate: {evaluate_command(out, named_modules(cfg.env.eval))}")
     return training.checkpoint
 
 
@@ -123,7 +124,7 @@ def _train_on(
             if begun_from.count(saved) == ATTEMPTS:
                 raise stopped_run(f"{failure}, {ATTEMPTS} times at this place of the run", out, saved) from None
             goal = "its beginning" if saved is None else str(saved)
-            console.print(f"{failure}; the run goes back to {goal}", highlight=False, markup=False, soft_wrap=True)
+            print_line(console, f"{failure}; the run goes back to {goal}")
             completed = training.completed
         resume_dir = cfg.runner.resume_dir if saved is None else str(saved)
         cluster.stop_workers()
@@ -285,6 +286,8 @@ class PolicyTraining:
                 f"runner.resume_dir: {checkpoint} was trained by {facts.get('algorithm')}, but algorithm.name is "
                 f"{self.cfg.algorithm.name}"
             )
+        if missing := {"actor", "iteration", "env_steps", "updates", "rewards", "best"} - state.keys():
+            raise DataError(f"runner.resume_dir: {checkpoint} is damaged: it has no {', '.join(sorted(missing))}")
         this_run = checkpoint.resolve().parent == self.checkpoints.resolve()
         if not this_run:
             state["actor"]["replay"] = None
@@ -296,9 +299,9 @@ class PolicyTraining:
             )
         try:
             self.actor.submit("load_state_dict", state["actor"]).result()
-        except (RuntimeError, KeyError, ValueError) as error:
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({error})"
+                f"runner.resume_dir: the policy of {checkpoint} does not fit this config ({first_mismatch(error)})"
             ) from error
         self.progress.iteration, self.progress.env_steps = state["iteration"], state["env_steps"]
         self.progress.updates = state["updates"]

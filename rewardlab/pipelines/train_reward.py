@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.console import make_console
 from rewardlab.devices import memory_errors_named
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.run_state import checkpoint_directory
@@ -44,4 +45,4 @@ def run(
         )
     device = training_device(cfg.cluster)
     with memory_errors_named("actor", device), joined(device) as processes:
-        return train_reward_model(cfg, processes, console or Console(), on_best)
+        return train_reward_model(cfg, processes, console or make_console(), on_best)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from gymnasium.vector import VectorEnv
-from torch import nn
+from torch import Tensor, nn
 
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data.episodes import Array
@@ -13,7 +13,7 @@ from rewardlab.devices import CPU, seeded_generator, to_device
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.policies import Policy
 from rewardlab.errors import DataError
-from rewardlab.models.weights import build_to_fit
+from rewardlab.models.weights import build_to_fit, first_mismatch
 from rewardlab.observations import as_observation, to_batch
 from rewardlab.rl.make import make_policy_network
 from rewardlab.run_state import load_state
@@ -75,7 +75,9 @@ def run_config(checkpoint: Path) -> ExperimentConfig:
 
 def load_policy(checkpoint: Path, cfg: ExperimentConfig, env: VectorEnv[Any, Any, Any]) -> nn.Module:
     """The policy of a checkpoint, as it would act in `env`."""
-    weights = load_state(checkpoint)[0]["policy"]
+    weights = load_state(checkpoint)[0].get("policy")
+    if not isinstance(weights, dict) or not all(isinstance(weight, Tensor) for weight in weights.values()):
+        raise DataError(f"{checkpoint}: has no weights of a policy; expected the checkpoint of a policy's run")
     spaces = env.single_observation_space, env.single_action_space
     policy = build_to_fit(lambda: make_policy_network(cfg, *spaces), weights, checkpoint)
     try:
@@ -83,6 +85,6 @@ def load_policy(checkpoint: Path, cfg: ExperimentConfig, env: VectorEnv[Any, Any
     except RuntimeError as error:
         raise DataError(
             f"{checkpoint}: its policy does not fit the environment, whose observations are "
-            f"{env.single_observation_space} and actions {env.single_action_space} ({error})"
+            f"{env.single_observation_space} and actions {env.single_action_space} ({first_mismatch(error)})"
         ) from error
     return policy.eval().requires_grad_(False)

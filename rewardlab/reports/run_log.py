@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
+from rewardlab.console import print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
@@ -106,9 +107,9 @@ class RunLog:
     def show(self, iteration: int, words: str) -> None:
         self._progress.update(self._bar, completed=iteration, words=words)
 
-    def say(self, words: str) -> None:
+    def say(self, words: str, *, title: str = "", style: str = "bold") -> None:
         """Print a line above the progress bar."""
-        self._progress.console.print(words, highlight=False, soft_wrap=True)
+        print_line(self._progress.console, words, title=title, style=style)
 
     def _append(self) -> None:
         """Write the rows that wait, all of them or none."""

@@ -17,6 +17,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
 from rewardlab.config.schema import AlgorithmConfig, DataConfig, RewardConfig
+from rewardlab.devices import find_device
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.weights import check_weights
 from rewardlab.registry import Registry
@@ -178,9 +179,10 @@ class BaseRewardModel(ABC):
         self.load_state_dict(state["weights"])
 
     def to(self, device: str | torch.device) -> Self:
-        """Move all networks to a device and return the model."""
+        """Move all networks to a device of this machine and return the model."""
+        found = find_device(device)
         for module in self._modules().values():
-            module.to(device)
+            module.to(found)
         return self
 
     def save(self, path: str | Path, *, card: str | None = None) -> Path:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import RewardConfig
+from rewardlab.envs.checked import check_vector_step, read_step
 from rewardlab.errors import ConfigError
 from rewardlab.observations import to_numpy
 from rewardlab.rewards.base import BaseRewardModel
@@ -45,6 +46,8 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
         gymnasium.Wrapper.__init__(self, env)
         self.manager = reward_manager(model, device, settings)
         self._rewards = StepRewards(BatchOfOne(env), self.manager)
+        self._name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+        self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
@@ -52,7 +55,9 @@ class RewardModelWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructo
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, env_reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        found = read_step(self.env.step(action), self._name, f"step {self._steps}", self.observation_space)
+        obs, env_reward, terminated, truncated, info = found
         ends = np.array([terminated], bool), np.array([truncated], bool)
         step = Step(to_numpy(action)[None], with_batch_axis(obs), torch.tensor([float(env_reward)]), *ends, {})
         reward, estimates, ended = self._rewards.compute(step)
@@ -72,6 +77,7 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
         super().__init__(env)
         self.manager = reward_manager(model, device, settings)
         self._rewards = StepRewards(env, self.manager)
+        self._steps = 0
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -82,7 +88,9 @@ class RewardModelVectorWrapper(VectorWrapper[Any, Any, Any]):
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        obs, env_reward, terminated, truncated, infos = self.env.step(actions)
+        self._steps += 1
+        found = check_vector_step(self.env.step(actions), self.env, self._steps)
+        obs, env_reward, terminated, truncated, infos = found
         ends = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
         step = Step(to_numpy(actions), obs, torch.as_tensor(env_reward).float().cpu(), *ends, infos)
         reward, estimates, ended = self._rewards.compute(step)

@@ -4,7 +4,8 @@ import dataclasses
 import inspect
 import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rewardlab.compat import ding_models
 from rewardlab.config.schema import RewardConfig, RewardModelConfig, ScoringBackend
 from rewardlab.data.used_episodes import UsedEpisodes
 from rewardlab.devices import find_device
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, RewardlabError, user_traceback
 from rewardlab.limits import check_pixels, excerpt
 from rewardlab.models.weights import build_to_fit
 from rewardlab.registry import unknown_name
@@ -92,6 +93,7 @@ def load_reward_model(
     if "model_type" in given:
         REWARD_MODELS.find(given["model_type"])  # imports the module of "module:name", which registers the model
     config = stored.config or infer_config(stored.weights, {**stored.stated, **given}, stored.source)
+    _refuse_policy(config, stored.source)
     if config["model_type"] not in REWARD_MODELS:
         unknown = unknown_name("reward model", config["model_type"], REWARD_MODELS)
         raise DataError(
@@ -99,7 +101,8 @@ def load_reward_model(
             "rewardlab score --trust-modules MODULE, or reward.model.model_type=MODULE:NAME in a config"
         )
     cls = REWARD_MODELS[config["model_type"]]
-    model = _build(cls, _merge_settings(cls, config, given, stored), stored)
+    with _errors_of_architecture(stored.source):
+        model = _build(cls, _merge_settings(cls, config, given, stored), stored)
     try:
         model.load_state_dict(stored.weights)
     except DataError as error:
@@ -110,6 +113,27 @@ def load_reward_model(
     if isinstance(model, SuccessClassifier):
         model.use_backend(backend)
     return model
+
+
+@contextmanager
+def _errors_of_architecture(source: Path) -> Iterator[None]:
+    """Name the file in errors about values that it describes an architecture with; they may be of any type."""
+    try:
+        yield
+    except (RewardlabError, MemoryError):
+        raise
+    except Exception as error:
+        if user_traceback(error) is not None:  # in a reward model of the user
+            raise
+        raise DataError(f"{source}: its architecture cannot be built ({excerpt(error)})") from error
+
+
+def _refuse_policy(config: Mapping[str, Any], source: Path) -> None:
+    if config.get("model_type") == "policy":
+        raise DataError(
+            f"{source}: is the checkpoint of a policy, expected that of a reward model, such as checkpoints/best_model "
+            "of `rewardlab train-reward`, or reward_models/best of a policy's run"
+        )
 
 
 def load_success_classifier(
@@ -147,7 +171,9 @@ def model_class(config: RewardModelConfig) -> type[BaseRewardModel]:
     chosen = None if config.model_type is None else REWARD_MODELS.find(config.model_type)
     if config.checkpoint_path is not None:
         # Weights without a config are those of success classifiers of other tools.
-        stored = (read_checkpoint(Path(config.checkpoint_path)).config or {}).get("model_type")
+        described = read_checkpoint(Path(config.checkpoint_path)).config or {}
+        _refuse_policy(described, Path(config.checkpoint_path))
+        stored = described.get("model_type")
         chosen = chosen if stored is None else REWARD_MODELS[stored]
     return chosen or SuccessClassifier
 
@@ -231,13 +257,10 @@ def _build(cls: type[BaseRewardModel], architecture: Mapping[str, Any], stored: 
     if unknown:
         sentence = unknown_name(f"key of reward model '{cls.model_type}'", unknown[0], _arguments(cls))
         raise ConfigError(f"{stored.source}: {sentence}")
-    try:
-        with warnings.catch_warnings():
-            # The weights of a frozen encoder without a path are in the checkpoint.
-            warnings.filterwarnings("ignore", message="freeze_encoder without")
-            model = build_to_fit(lambda: cls(**architecture), stored.weights, stored.source)
-    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
-        raise DataError(f"{stored.source}: its architecture cannot be built ({excerpt(error)})") from error
+    with warnings.catch_warnings():
+        # The weights of a frozen encoder without a path are in the checkpoint.
+        warnings.filterwarnings("ignore", message="freeze_encoder without")
+        model = build_to_fit(lambda: cls(**architecture), stored.weights, stored.source)
     if isinstance(model, SuccessClassifier):  # frames of any size are resized to this one
         check_pixels(*model.image_size[1:], f"{stored.source}, image_size")
     return model

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.console import print_line
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
@@ -75,7 +76,7 @@ def _train_in(
     best = checkpoints / "best_model"
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
-    quiet.print(f"training on {train.describe()}\nvalidating on {validation.describe()}", highlight=False)
+    print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
     full = False
     try:
@@ -126,6 +127,12 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
     torch.manual_seed(cfg.seed)
     wanted, stored = cfg.reward.models[0], train.episodes[0].facts.cameras
     cameras = tuple(stored) if wanted.image_keys is None else wanted.image_keys
+    for camera in cameras:
+        if camera not in stored:
+            has = f"has {', '.join(stored) or 'none'}"
+            raise ConfigError(f"reward.model.image_keys: no camera '{camera}': {train.episodes[0].path} {has}")
+    if not cameras:
+        raise ConfigError(f"reward.model.image_keys: found no camera; the episodes have {', '.join(stored) or 'none'}")
     wanted = dataclasses.replace(
         wanted,
         model_type=wanted.model_type or "resnet_reward",
@@ -240,7 +247,7 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
 
 
 def _summarize(console: Console, figures: TrustFigures, best: Path, report: Path) -> None:
-    console.print(figures.sentence(), highlight=False)
+    print_line(console, figures.sentence())
     for warning in figures.warnings:
-        console.print(f"[yellow]warning[/]: {warning}", highlight=False)
-    console.print(f"checkpoint: {best}\nreport: {report}", highlight=False, soft_wrap=True, markup=False)
+        print_line(console, warning, title="warning", style="yellow")
+    print_line(console, f"checkpoint: {best}\nreport: {report}")

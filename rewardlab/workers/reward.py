@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from rewardlab.compat.names import older_names
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
+from rewardlab.console import make_console
 from rewardlab.devices import CPU
 from rewardlab.rewards.manager import RewardManager, TermFacts
 from rewardlab.training.processes import joined
@@ -143,7 +143,7 @@ class FSDPRewardWorker:
         if rendezvous is not None and self._store is None:
             self._store = TCPStore(*rendezvous, is_master=False)
         with joined(self.device, self._store, self.rank, self.size) as processes:
-            return train_reward_model(self.cfg, processes, Console())
+            return train_reward_model(self.cfg, processes, make_console())
 
 
 def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:

@@ -392,5 +392,5 @@ def test_training_the_reward_model_only_is_a_task_of_its_own() -> None:
 def test_a_reward_model_that_is_switched_off_may_be_incomplete() -> None:
     off = load_config("zoo/cartpole_dqn_red", ["reward.use_reward_model=false"])
     assert (off.reward.use_reward_model, off.reward.pretrain, off.reward.models[0].options) == (False, True, {})
-    with pytest.raises(ConfigError, match=r"reward\.model\.options\.expert_data_path: Missing mandatory value"):
+    with pytest.raises(ConfigError, match=r"reward\.model\.options\.expert_data_path: not given, but required"):
         load_config("zoo/cartpole_dqn_red")

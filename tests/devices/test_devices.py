@@ -14,7 +14,7 @@ from rewardlab.errors import ConfigError
         ("cuda:x", "device: found cuda:x, expected auto, cpu, cuda or another"),
         ("cuda:-1", "device: found cuda:-1, expected auto"),
         ("gpu", "device: PyTorch knows no device 'gpu'; expected auto, cpu, cuda"),
-        ("cpu:1", "device: found cpu:1, but this machine has 1 of kind cpu"),
+        ("cpu:1", "device: found cpu:1, expected cpu, which has no numbers"),
         ("cuda:0", "device: found cuda:0, but this machine has no cuda device; set it to auto or cpu"),
     ],
 )

@@ -132,7 +132,7 @@ def test_only_a_run_that_trains_a_classifier_can_be_resumed(
     assert "is not a run that trains a classifier; expected the directory checkpoints/last" in capsys.readouterr().err
     best = run / "checkpoints" / "best_model"
     assert train(episodes, tmp_path / "run", f"runner.resume_dir={best}") == 2
-    assert "is not a training run that can be resumed" in capsys.readouterr().err
+    assert "holds a trained model, not the state of a run. Did you mean" in capsys.readouterr().err
     last = run / "checkpoints" / "last"
     assert train(episodes, tmp_path / "run", f"runner.resume_dir={last}", "reward.model.width=16") == 2
     assert "weights do not fit the network" in capsys.readouterr().err

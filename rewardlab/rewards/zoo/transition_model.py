@@ -18,6 +18,7 @@ from pydantic import PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from rewardlab.devices import find_device, seeded_generator
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.encoders import seeded_weights
 from rewardlab.rewards.base import BaseRewardModel, LooksAt, with_rewards
@@ -58,7 +59,7 @@ class TransitionRewardModel(BaseRewardModel):
         self.updates = 0
         self.device = torch.device("cpu")
         self._data: list[Columns] = []  # collected, on the CPU
-        self._generator = torch.Generator().manual_seed(self.seed)
+        self._generator = seeded_generator(self.seed)
         self._optimizer: torch.optim.Optimizer | None = None
         self._task: Task | None = None
         if self.obs_shape is not None and (self.action_shape is not None or "action" not in self.needed):
@@ -242,8 +243,8 @@ class TransitionRewardModel(BaseRewardModel):
         super().load(path)
 
     def to(self, device: str | torch.device) -> Self:
-        self.device = torch.device(device)
-        return super().to(device)
+        self.device = find_device(device)
+        return super().to(self.device)
 
 
 class EpisodeRewardModel(TransitionRewardModel):
