@@ -183,8 +183,9 @@ class EpisodeCollector:
             count = self.counts["success" if succeeded else "failure"]
             count.seen += 1
             if not count.full:
+                count.kept += 1
                 # A run that begins again collects what its first start left on disk: that is counted once.
-                count.kept += identity not in self._counted
+                count.on_disk -= identity in self._counted
                 try:
                     self._background.submit(partial(buffer.build, dtypes, told, identity))
                 except DataError as error:  # of an earlier episode; the others of this step are still queued

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rewardlab.data.atomic import write_new
+from rewardlab.data.atomic import remove_leftovers, write_new
 from rewardlab.data.episodes import Episode, EpisodeOrigin, Identity, check_episode
 from rewardlab.data.formats import FORMATS, format_of, is_episode_name
 from rewardlab.errors import DataError, StorageError
@@ -101,6 +101,7 @@ def _first_free_number(*folders: Path | None) -> int:
     for folder in folders:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(folder)
             highest = max([highest, *map(_number, folder.iterdir())])
     return highest + 1
 
