@@ -7,22 +7,35 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from rewardlab.errors import StorageError
 
-_LEFTOVER = re.compile(r"^\..+\.(\d+)\.[0-9a-f]{8}\.tmp$")
+_LEFTOVER = re.compile(r"^\..+\.(\d+)\.([0-9a-f]{8})?[0-9a-f]{8}\.tmp$")
 _FIRST_TOKEN = secrets.randbits(32)  # machines that share a directory may share process ids
 _counter = itertools.count()
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
+@cache
+def _machine() -> str:
+    """Return where process ids mean what they mean here: this start of this machine, and this container of it."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 (not a file)
+        text = f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {namespace}"
+    except OSError:
+        text = secrets.token_hex()  # not known: what this process leaves behind stays
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
 def temporary_path(target: Path) -> Path:
     """A hidden name beside `target` that tells which process is writing it."""
     token = (_FIRST_TOKEN + next(_counter)) % 2**32
-    return target.with_name(f".{target.stem}.{os.getpid()}.{token:08x}.tmp")
+    return target.with_name(f".{target.stem}.{os.getpid()}.{_machine()}{token:08x}.tmp")
 
 
 def is_temporary(path: Path) -> bool:
@@ -43,6 +56,15 @@ def leftover_of(path: Path) -> int | None:
     except PermissionError:
         pass
     return None
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove temporary files of processes of this machine that were killed; others may share the directory."""
+    for entry in directory.iterdir() if directory.is_dir() else ():
+        match = _LEFTOVER.match(entry.name)
+        if match is not None and match[2] == _machine() and leftover_of(entry) is not None:
+            with suppress(OSError):
+                entry.unlink()
 
 
 def write_new(

@@ -114,10 +114,19 @@ class EpisodeCollector:
     @cached_property
     def counts(self) -> dict[str, OutcomeCount]:
         """Counts under "success" and "failure"; the first use reads what is on disk."""
+        return {
+            name: OutcomeCount(target, self._count_on_disk(name == "success")) for name, target in self._targets.items()
+        }
+
+    def _count_on_disk(self, success: bool) -> int:
+        """Count what is there already, without what other workers of this run wrote: they count for themselves."""
         writer = self._background.writer
-        if self.run is not None:
-            self._counted = writer.identities()
-        return {name: OutcomeCount(target, writer.count(name == "success")) for name, target in self._targets.items()}
+        if self.run is None:
+            return writer.count(success)
+        of_run = writer.identities(self.run, success)
+        own = {identity for identity in of_run if identity[1] == self.worker}
+        self._counted |= own
+        return writer.count(success) - len(of_run) + len(own)
 
     @property
     def full(self) -> bool:
@@ -183,8 +192,9 @@ class EpisodeCollector:
             count = self.counts["success" if succeeded else "failure"]
             count.seen += 1
             if not count.full:
+                count.kept += 1
                 # A run that begins again collects what its first start left on disk: that is counted once.
-                count.kept += identity not in self._counted
+                count.on_disk -= identity in self._counted
                 try:
                     self._background.submit(partial(buffer.build, dtypes, told, identity))
                 except DataError as error:  # of an earlier episode; the others of this step are still queued

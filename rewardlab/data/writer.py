@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rewardlab.data.atomic import write_new
+from rewardlab.data.atomic import remove_leftovers, write_new
 from rewardlab.data.episodes import Episode, EpisodeOrigin, Identity, check_episode
 from rewardlab.data.formats import FORMATS, format_of, is_episode_name
 from rewardlab.errors import DataError, StorageError
@@ -81,9 +81,10 @@ class EpisodeWriter:
         folder = self.success_dir if success else self.failure_dir
         return sum(is_episode_name(path) for path in folder.iterdir()) if folder.is_dir() else 0
 
-    def identities(self) -> set[Identity]:
-        """Return the run, worker and number of all episodes in the directory that say it."""
-        return {origin.identity for origin in self._written}
+    def identities(self, run: str, success: bool) -> list[Identity]:
+        """Return worker and number of the episodes of one outcome that a run has in the directory already."""
+        folder = self.success_dir if success else self.failure_dir
+        return [origin.identity for origin, path in self._written.items() if (origin.run, path.parent) == (run, folder)]
 
     @cached_property
     def _written(self) -> dict[EpisodeOrigin, Path]:
@@ -101,6 +102,7 @@ def _first_free_number(*folders: Path | None) -> int:
     for folder in folders:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(folder)
             highest = max([highest, *map(_number, folder.iterdir())])
     return highest + 1
 

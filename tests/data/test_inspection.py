@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rewardlab.cli import main
 from rewardlab.data import EpisodeWriter, convert_episodes, draw_contact_sheet, read_episodes, summarize, verify
 from rewardlab.data.contact_sheet import _times
 from rewardlab.errors import DataError
@@ -121,3 +122,12 @@ def test_contact_sheet_shows_both_outcomes(data, tmp_path):
     assert Image.open(chosen).height > 4 * 128
     with pytest.raises(DataError, match="no camera 'top'"):
         draw_contact_sheet(data, tmp_path / "sheet.png", camera="top")
+
+
+def test_copies_are_counted(tmp_path, make_episode, capsys):
+    writer = EpisodeWriter(tmp_path)
+    for seed in (0, 1, 0, 0):
+        writer.write(make_episode(seed=seed))
+    assert summarize(tmp_path).copies == 2
+    assert main(["data", "info", str(tmp_path)]) == 0
+    assert "2 episodes have the content of another one" in capsys.readouterr().out

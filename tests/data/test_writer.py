@@ -83,6 +83,19 @@ def test_a_temporary_file_tells_whether_its_process_is_gone(tmp_path):
     assert atomic.leftover_of(tmp_path / ".hidden") is None
 
 
+def test_what_a_killed_process_of_this_machine_left_is_removed(tmp_path, make_episode):
+    EpisodeWriter(tmp_path).write(make_episode())
+    folder = tmp_path / "success"
+    here = atomic.temporary_path(folder / "episode_000001.safetensors").name.replace(str(os.getpid()), "4194999")
+    elsewhere = ".episode_000001.4194999.0123abcd0123abcd.tmp"
+    earlier = ".episode_000001.4194999.0123abcd.tmp"
+    for name in (here, elsewhere, earlier):
+        (folder / name).write_text("half an epis")
+        assert atomic.leftover_of(folder / name) == 4194999
+    EpisodeWriter(tmp_path).write(make_episode())
+    assert names(folder) == [earlier, elsewhere, "episode_000000.safetensors", "episode_000001.safetensors"]
+
+
 class SlowWriter(EpisodeWriter):
     """Writes when it is allowed to."""
 

@@ -10,6 +10,7 @@ from policy_runs import SAC, train
 from rewardlab.data import read_episodes
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.pipelines.train_policy import PolicyTraining
+from rewardlab.run_state import load_state
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -60,12 +61,15 @@ def test_a_resumed_run_writes_every_episode_once(tmp_path: Path, settings: list[
     assert len(set(numbers)) == contents(whole).total()
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_path: Path, workers: int) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    collect(whole)
+    collect(whole, f"cluster.workers.env={workers}")
     for stop in (1, 1, None):
-        collect(parts, stop=stop)
+        collect(parts, f"cluster.workers.env={workers}", stop=stop)
     assert contents(parts) == contents(whole)
+    states = [load_state(run / "checkpoints" / "global_step_4")[0]["collection"] for run in (whole, parts)]
+    assert states[0] == states[1]
 
 
 @pytest.mark.parametrize(
