@@ -35,7 +35,7 @@ def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -
 
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the state and the facts that `save_state` was given."""
-    if not (path / CONFIG).is_file():
+    if not (path / CONFIG).exists():
         raise DataError(f"{path}: not a checkpoint of a run: it has no {CONFIG}{_checkpoints_below(path)}")
     try:
         facts = json.loads(read_file(path / CONFIG))

@@ -34,11 +34,12 @@ def todays_config(name: str, available: Collection[str]) -> tuple[str, dict[str,
 
 def todays_checkpoint(path: Path) -> Path:
     """Return the checkpoint that lies where an older name of it is given; other paths come back unchanged."""
-    today = path.with_name(CHECKPOINTS.get(path.name, path.name))
-    if path.exists() or not today.exists():
+    if path.name not in CHECKPOINTS or path.exists():
         return path
-    if today != path:
-        show_notes([f"{path} is not there; the checkpoint is now {today}"], stacklevel=5)
+    today = path.with_name(CHECKPOINTS[path.name])
+    if not today.exists():
+        return path
+    show_notes([f"{path} is not there; the checkpoint is now {today}"], stacklevel=5)
     return today
 
 

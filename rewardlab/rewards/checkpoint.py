@@ -92,9 +92,8 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
 def read_checkpoint(path: Path) -> StoredModel:
     """Read a checkpoint directory, a .safetensors file, or a .pt file with the dictionary of a training script."""
     path = todays_checkpoint(path)
-    backup = _backup_path(path)
-    if not path.exists() and backup.is_dir():  # the process was killed between the renames of `_move_into_place`
-        path = backup
+    if not path.exists() and _backup_path(path).is_dir():  # killed between the renames of `_move_into_place`
+        path = _backup_path(path)
     if path.is_dir():
         return _read_directory(path)
     if not path.exists():

@@ -4,6 +4,7 @@ Parallelism is applied from outside (FSDP2's `fully_shard`); networks contain no
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,3 +107,6 @@ def joined(device: torch.device = CPU, store: Any = None, rank: int = -1, size: 
         yield Processes(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()
+        # Gloo's threads live on while a sharded network refers to the group. One that still lets go of the tensors of
+        # the last collective when Python ends would abort the process: here it can have Python's lock for that.
+        time.sleep(0.2)

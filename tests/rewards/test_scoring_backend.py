@@ -154,7 +154,7 @@ def test_onnx_with_bf16_or_on_another_device_is_an_error(model: SuccessClassifie
         model.use_backend("onnx")
     model.precision = "fp32"
     model.use_backend("onnx")
-    model.to("meta")
+    model.network.to("meta")
     with pytest.raises(ConfigError, match=r"reward\.backend: found onnx.*is on meta with precision fp32: set.*auto"):
         model.probabilities(make_frames(2)[0])
     model.use_backend("auto")
