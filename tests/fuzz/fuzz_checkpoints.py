@@ -7,10 +7,11 @@ import random
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
-from fuzzing import Case, Target, mutate_bytes, mutate_tree, nasty
+from fuzzing import CANARY, Case, Target, mutate_bytes, mutate_tree, nasty
 from safetensors.torch import load_file, save_file
 from valid_files import SMALL_RUN, write_classifier, write_episodes, write_policy_run
 
@@ -37,11 +38,22 @@ def _draw(rng: random.Random, valid: Path, work: Path) -> Case:
         return Case(["score", "model", str(valid / "episodes")])
     if rng.random() < 0.3:
         file = work / "run" / "config.yaml"
-        tree = mutate_tree(rng, yaml.safe_load(file.read_bytes()))
+        tree = yaml.safe_load(file.read_bytes())
+        tree = _name_module(rng, tree) if rng.random() < 0.5 else mutate_tree(rng, tree)
         file.write_bytes(json.dumps(tree).encode("utf-8", "replace"))
     resumed = ["runner.resume_dir=run/checkpoints/global_step_1", "runner.logger.log_path=again"]
     commands = (["evaluate", "run", "--episodes", "2"], ["run", "tabletop_ppo_mlp", *SMALL_RUN, *resumed])
     return Case(rng.choice(commands), may_ask_for_memory=True)  # the config of the run may ask for environments
+
+
+def _name_module(rng: random.Random, tree: dict[str, Any]) -> dict[str, Any]:
+    """Let the config of the run name a module that must not be imported."""
+    environment = tree["env"][rng.choice(("train", "eval"))]
+    if rng.random() < 0.7:
+        environment["id"] = rng.choice((f"{CANARY}:Env-v0", f"{CANARY}:{environment['id']}", f"{CANARY}.x:Env"))
+    else:
+        environment["options"] = {rng.choice(("wrapper", "entry_point", "nope")): f"{CANARY}:Env"}
+    return tree
 
 
 def _mutate_json(rng: random.Random, file: Path) -> None:
