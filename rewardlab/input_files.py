@@ -1,4 +1,4 @@
-"""Opens files that others may have made: regular files that fit into memory, never a pipe, a device or a directory."""
+"""Opens files that others may have made: regular files alone, never a pipe, a device or a directory."""
 
 import os
 import stat

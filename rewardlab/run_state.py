@@ -5,6 +5,7 @@ config.json, so that nothing has to be unpickled.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rewardlab.config import ExperimentConfig
-from rewardlab.errors import DataError
+from rewardlab.config import ExperimentConfig, text_override
+from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
 from rewardlab.rewards.checkpoint import CONFIG, WEIGHTS, write_checkpoint
+
+STEP = "global_step_"  # checkpoints of a policy are named by the iteration
+RESUME = "runner.resume_dir"
 
 
 def checkpoint_directory(cfg: ExperimentConfig) -> Path:
@@ -25,11 +29,36 @@ def checkpoint_directory(cfg: ExperimentConfig) -> Path:
     return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
 
 
+def list_checkpoints(directory: Path) -> list[Path]:
+    """Return the checkpoints of a policy run in a directory, the newest last."""
+    found = [path for path in directory.glob(f"{STEP}*") if path.name.removeprefix(STEP).isdecimal()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix(STEP)))
+
+
+def resume_override(checkpoint: Path) -> str:
+    """Return the override that continues a run, quoted where Hydra would read a path as something else."""
+    plain = re.fullmatch(r"[\w./-]+", str(checkpoint)) is not None
+    return f"{RESUME}={checkpoint}" if plain else text_override(RESUME, str(checkpoint))
+
+
+def other_place(cfg: ExperimentConfig, checkpoint: Path | None) -> str:
+    """Return advice for a run whose directory belongs to another one, which `checkpoint` would continue."""
+    key = "runner.checkpoint_dir" if cfg.runner.checkpoint_dir else "runner.logger.log_path or experiment_name"
+    resume = f", or continue that run with {resume_override(checkpoint)}" if checkpoint is not None else ""
+    return f"Choose another {key}{resume}"
+
+
+def after_making_room(error: StorageError, checkpoint: Path | None) -> StorageError:
+    """Return the error of a run that could not write, with what to do next."""
+    advice = f"continue with {resume_override(checkpoint)}" if checkpoint is not None else "start again"
+    return StorageError(f"{error}. After making room, {advice}")
+
+
 def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -> Path:
     """Write the directory, whole or not at all. `facts` are plain values that describe it."""
     tensors: dict[str, Tensor] = {}
     structure = _take_tensors(state, "state", tensors)
-    card = f"# {path.name}\n\nThe state of a training run. To continue it: `runner.resume_dir={path}`.\n"
+    card = f"# {path.name}\n\nThe state of a training run. To continue it: `{resume_override(path)}`.\n"
     return write_checkpoint(path, {**facts, "state": structure}, tensors, card=card)
 
 
@@ -56,11 +85,11 @@ def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _checkpoints_below(path: Path) -> str:
     """Return advice: the newest checkpoint of a run below a directory, else what they are called."""
-    steps = [step for place in (path / "checkpoints", path) for step in place.glob("global_step_*")]
-    found = [step for step in steps if step.name[12:].isdecimal()]
-    last = [place for place in (path / "checkpoints" / "last", path / "last") if place.is_dir()]
-    if found or last:
-        return f". Did you mean {max(found, key=lambda p: int(p.name[12:])) if found else last[0]}?"
+    places = (path / "checkpoints", path)
+    found = [place / "last" for place in places if (place / "last").is_dir()]
+    found += [checkpoint for place in places for checkpoint in list_checkpoints(place)[-1:]]
+    if found:
+        return f". Did you mean {found[-1]}?"
     return "; expected checkpoints/last of a run that trains a classifier, or checkpoints/global_step_100 of a policy's"
 
 

@@ -224,8 +224,9 @@ class _PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
         else:
             _set_array(self.budget, target, state)
 
-    # All instructions there are. Those that call anything, make objects or refer to something outside are not among
-    # them: OBJ, INST, NEWOBJ, NEWOBJ_EX, EXT1, EXT2, EXT4, PERSID, BINPERSID, NEXT_BUFFER, READONLY_BUFFER.
+    # All instructions there are. Apart from REDUCE and BUILD above, those that call anything, make objects or refer to
+    # something outside are refused: OBJ, INST, NEWOBJ, NEWOBJ_EX, EXT1, EXT2, EXT4, PERSID, BINPERSID (which
+    # `_TorchUnpickler` needs), NEXT_BUFFER, READONLY_BUFFER.
     dispatch: ClassVar[dict[int, _Instruction]] = {
         **{opcode: _refuse(opcode) for opcode in _PythonUnpickler.dispatch},
         **{opcode[0]: _PythonUnpickler.dispatch[opcode[0]] for opcode in _HARMLESS},

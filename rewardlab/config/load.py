@@ -340,7 +340,7 @@ def _without_open_values(value: Any) -> Any:
         return [_without_open_values(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: _without_open_values(item) for key, item in value.items() if item != "???"}
+    return {key: _without_open_values(item) for key, item in value.items() if item != MISSING}
 
 
 def _eval_inherits_train(raw: dict[str, Any]) -> dict[str, Any]:

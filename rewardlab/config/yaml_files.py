@@ -2,6 +2,8 @@
 
 A few lines of YAML can stand for any number of values: aliases of aliases, a list that contains itself, interpolations
 of interpolations. The text is therefore first read as a stream of events, which needs no memory for what it stands for.
+
+Unlike the limits of `rewardlab.limits`, nothing raises these: no config is near them.
 """
 
 import os
@@ -190,11 +192,11 @@ def _check_text(text: str, key: str) -> None:
         )
 
 
-class _Budget(threading.local):
+class _ResolvingBudget(threading.local):
     left: int | None = None  # characters that may still be resolved in this thread; None = any number
 
 
-_budget = _Budget()
+_budget = _ResolvingBudget()
 _resolve_parse_tree = Container.resolve_parse_tree
 
 

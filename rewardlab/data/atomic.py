@@ -38,11 +38,6 @@ def temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.stem}.{os.getpid()}.{_machine()}{token:08x}.tmp")
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether `path` has the name of a temporary file or directory, of whatever process."""
-    return _LEFTOVER.match(path.name) is not None
-
-
 def leftover_of(path: Path) -> int | None:
     """The process id if `path` is a temporary file of a process that is gone, else None."""
     match = _LEFTOVER.match(path.name)
@@ -58,11 +53,19 @@ def leftover_of(path: Path) -> int | None:
     return None
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of processes of this machine that were killed; others may share the directory."""
+def remove_leftovers(directory: Path, *, of: str = "", whoever: bool = False) -> None:
+    """Remove temporary files and directories that killed processes left; `of` is the stem of their target, "" for all.
+
+    Only those of processes of this machine: others may share the directory. With `whoever`, all of them, for one who
+    holds a lock without which nobody writes there.
+    """
+    prefix = f".{of}." if of else "."
     for entry in directory.iterdir() if directory.is_dir() else ():
         match = _LEFTOVER.match(entry.name)
-        if match is not None and match[2] == _machine() and leftover_of(entry) is not None:
+        if match is None or not entry.name.startswith(prefix):
+            continue
+        if whoever or (match[2] == _machine() and leftover_of(entry) is not None):
+            shutil.rmtree(entry, ignore_errors=True)
             with suppress(OSError):
                 entry.unlink()
 
@@ -84,7 +87,7 @@ def write_new(
         while (elsewhere is not None and (elsewhere / target.name).exists()) or not _publish(temporary, target):
             target = next(candidates)
         if durable:
-            _sync_directory(target.parent)
+            sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
     return target
@@ -116,7 +119,7 @@ def replace_file(target: Path, content: bytes, *, durable: bool = True) -> Path:
     return target
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """A name survives a power cut only when its directory is on the disk too."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -7,7 +7,6 @@ directory says who holds it.
 import fcntl
 import json
 import os
-import shutil
 import socket
 import threading
 import time
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from rewardlab.data.atomic import is_temporary
+from rewardlab.data.atomic import remove_leftovers
 from rewardlab.errors import DataError
 
 LOCK = ".rewardlab.lock"
@@ -36,7 +35,7 @@ def run_lock(*directories: Path) -> Iterator[None]:
     with ExitStack() as stack:
         for _, directory in sorted(by_place.items()):
             stack.enter_context(locked(directory, "a run", advice))
-            _remove_leftovers(directory)
+            remove_leftovers(directory, whoever=True)  # whoever wrote them held the lock, and is gone
         yield
 
 
@@ -109,12 +108,3 @@ def _holder(path: Path) -> str:
         return f"process {int(found['pid'])} on {found['host']}, since {found['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
-
-
-def _remove_leftovers(directory: Path) -> None:
-    """Remove temporary files: whoever wrote them held the lock, and is gone."""
-    for entry in directory.iterdir() if directory.is_dir() else ():
-        if is_temporary(entry):
-            shutil.rmtree(entry, ignore_errors=True)
-            with suppress(OSError):
-                entry.unlink()

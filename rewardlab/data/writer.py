@@ -82,7 +82,7 @@ class EpisodeWriter:
         return sum(is_episode_name(path) for path in folder.iterdir()) if folder.is_dir() else 0
 
     def identities(self, run: str, success: bool) -> list[Identity]:
-        """Return worker and number of the episodes of one outcome that a run has in the directory already."""
+        """Return run, worker and number of the episodes of one outcome that a run has in the directory already."""
         folder = self.success_dir if success else self.failure_dir
         return [origin.identity for origin, path in self._written.items() if (origin.run, path.parent) == (run, folder)]
 

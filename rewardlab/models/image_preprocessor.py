@@ -12,13 +12,13 @@ from torch import Tensor
 from rewardlab.devices import to_device
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_sizes import FrameSize, Resize, resample, to_recorded_size
+from rewardlab.limits import check_pixels
 from rewardlab.observations import has_colors_last
 from rewardlab.registry import unknown_name
 
 ImageArray: TypeAlias = Tensor | np.ndarray[Any, Any]
 Images: TypeAlias = Mapping[str, ImageArray] | ImageArray
 
-MAX_SIDE = 4096  # height or width of recorded frames
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -41,11 +41,11 @@ class ImagePreprocessor:
         if self.resize not in get_args(Resize):
             raise ConfigError(unknown_name("resize", str(self.resize), get_args(Resize)))
         for camera, size in self.frame_sizes.items():
-            # Of a file, and an environment draws what it says: a frame of 4096x4096 has 48 MB.
-            sane = len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
+            sane = len(size) == 2 and all(type(side) is int and side > 0 for side in size)
             if camera not in self.image_keys or not sane:
-                expected = f"[height, width] up to {MAX_SIDE} of {', '.join(self.image_keys)}"
+                expected = f"[height, width] of {', '.join(self.image_keys)}"
                 raise ConfigError(f"frame_sizes: found {camera}: {list(size)}, expected {expected}")
+            check_pixels(*size, "frame_sizes")  # of a file, and an environment draws what it says
         if len(self.image_size) != 3 or self.image_size[0] != 3 or min(self.image_size) < 1:
             raise ConfigError(f"image_size: found {list(self.image_size)}, expected [3, height, width]")
         if not self.image_keys or len(set(self.image_keys)) != len(self.image_keys):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import secrets
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -45,15 +44,14 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
             f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
             "(other episodes are drawn then, so that none is written twice)"
         )
-    # What is there already moves the seeds on, or (append) the same episodes would come again; and there are two
-    # streams, because a policy must not know the scene by its dice.
+    # What is there already moves the seeds on, or (append) the same episodes would come again. Environment and policy
+    # use independent RNG streams.
     fresh = secrets.randbits(64) if before else 0
     env_seed, policy_seed = np.random.SeedSequence([cfg.seed, fresh]).generate_state(2).tolist()
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
     policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
-    _make_directory(plan.save_dir)
     env = DataCollectorWrapper.as_planned(
         watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.id} seed {env_seed}"
     )
@@ -101,16 +99,6 @@ def _policy(plan: CollectionConfig, env: VectorEnv[Any, Any, Any], seed: int, de
 
 def _kept(env: DataCollectorWrapper) -> tuple[int, int]:
     return env.counts["success"].kept, env.counts["failure"].kept
-
-
-def _make_directory(directory: str) -> None:
-    """Now, so that a place that cannot be written to is known before hours of collecting."""
-    try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise DataError(f"cannot write to the directory {directory}: {error.strerror}") from error
 
 
 def _episodes_in(plan: CollectionConfig) -> int:

@@ -87,14 +87,14 @@ class PolicyRewards:
         cameras = tuple(dict.fromkeys(camera for facts in self.facts.values() for camera in facts.term.cameras))
         terminal = self.terminal_only or self.cfg.reward.reward_mode == "terminal"
         stored = any(facts.term.cameras and facts.term.rescored != "never" for facts in self.facts.values())
-        return FrameRequest(cameras, self._frame_sizes(), terminal, stored) if cameras else None
+        return FrameRequest(cameras, self._largest_frame_sizes(), terminal, stored) if cameras else None
 
-    def _frame_sizes(self) -> dict[str, FrameSize]:
+    def _largest_frame_sizes(self) -> dict[str, FrameSize]:
         """Return the size of the frames of each camera: the largest that a model wants, as others reduce it."""
         largest: dict[str, FrameSize] = {}
         for facts in self.facts.values():
             for camera, size in facts.term.frame_sizes.items():
-                largest[camera] = max(largest.get(camera, size), size)
+                largest[camera] = max(largest.get(camera, size), size, key=lambda each: each.height * each.width)
         return largest
 
     @property

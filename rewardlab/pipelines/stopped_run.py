@@ -1,11 +1,10 @@
 """The error of a run on Ray that had to stop: what happened, and the command that continues the run."""
 
-import re
 import shlex
 from pathlib import Path
 
-from rewardlab.config import text_override
 from rewardlab.errors import RewardlabError
+from rewardlab.run_state import resume_override
 
 
 def stopped_run(reason: str, out: Path, checkpoint: Path | None) -> RewardlabError:
@@ -17,9 +16,5 @@ def stopped_run(reason: str, out: Path, checkpoint: Path | None) -> RewardlabErr
 
 
 def _command(config: str, checkpoint: Path | None = None) -> str:
-    words = ["rewardlab", "run", config]
-    if checkpoint is not None:
-        plain = re.fullmatch(r"[\w./-]+", str(checkpoint)) is not None
-        key = "runner.resume_dir"
-        words.append(f"{key}={checkpoint}" if plain else text_override(key, str(checkpoint)))
-    return shlex.join(words)
+    resume = [] if checkpoint is None else [resume_override(checkpoint)]
+    return shlex.join(["rewardlab", "run", config, *resume])

@@ -20,7 +20,6 @@ from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import first_mismatch
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
-from rewardlab.pipelines.trained_policy import list_checkpoints
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import (
@@ -32,14 +31,21 @@ from rewardlab.reports.run_log import (
     forget_after,
     read_history,
 )
-from rewardlab.run_state import checkpoint_directory, load_state, save_state
+from rewardlab.run_state import (
+    after_making_room,
+    checkpoint_directory,
+    list_checkpoints,
+    load_state,
+    other_place,
+    save_state,
+)
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.env import Episodes
 from rewardlab.workers.group import StateLost, WorkerDied
 from rewardlab.workers.placement import NodeLost
 from rewardlab.workers.threads import torch_threads
 
-ATTEMPTS = 3  # number of times that a run whose learner dies continues from the same checkpoint at most
+MAX_RETURNS = 3  # number of times that a run whose learner dies continues from the same checkpoint at most
 
 
 @dataclass
@@ -62,14 +68,12 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     console = console or make_console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     with run_lock(out, checkpoint_directory(cfg)):
-        _refuse_another_run(cfg, out)
+        _refuse_another_run(cfg)
         try:
             training = _train(cfg, out, console, expert_data)
             report = _write_report(cfg, training, out)
         except StorageError as error:
-            saved = list_checkpoints(checkpoint_directory(cfg))
-            advice = f"continue with runner.resume_dir={saved[-1]}" if saved else "start again"
-            raise StorageError(f"{error}. After making room, {advice}") from error
+            raise after_making_room(error, _newest_checkpoint(cfg)) from error
     if training.progress.stopped:
         print_line(console, f"stopped: {training.progress.stopped}")
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
@@ -79,17 +83,16 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     return training.checkpoint
 
 
-def _refuse_another_run(cfg: ExperimentConfig, out: Path) -> None:
+def _refuse_another_run(cfg: ExperimentConfig) -> None:
     """Raise if the directory has a run that could be continued; one that has saved nothing yet begins again."""
-    checkpoints = checkpoint_directory(cfg)
+    saved = _newest_checkpoint(cfg)
     resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if (out / HISTORY).exists() and resumed_from != checkpoints.resolve():
-        saved = list_checkpoints(checkpoints)
-        if saved:
-            raise DataError(
-                f"{out} already contains a run. Choose another runner.logger.log_path or experiment_name, or continue "
-                f"that run with runner.resume_dir={saved[-1]}"
-            )
+    if saved is not None and resumed_from != saved.parent.resolve():
+        raise DataError(f"{saved.parent} already contains a run. {other_place(cfg, saved)}")
+
+
+def _newest_checkpoint(cfg: ExperimentConfig) -> Path | None:
+    return next(reversed(list_checkpoints(checkpoint_directory(cfg))), None)
 
 
 def _train(cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any) -> "PolicyTraining":
@@ -109,6 +112,7 @@ def _train_on(
     node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
     """
     training = _begin(cfg, cluster, out, expert_data)
+    replace_file(out / "config.yaml", to_yaml(cfg).encode())
     begun_from: list[Path | None] = []
     while True:
         try:
@@ -121,17 +125,16 @@ def _train_on(
             begun_from.append(saved)
             if not can_go_back:
                 raise stopped_run(str(failure), out, saved) from None
-            if begun_from.count(saved) == ATTEMPTS:
-                raise stopped_run(f"{failure}, {ATTEMPTS} times at this place of the run", out, saved) from None
+            if begun_from.count(saved) == MAX_RETURNS:
+                raise stopped_run(f"{failure}, {MAX_RETURNS} times at this place of the run", out, saved) from None
             goal = "its beginning" if saved is None else str(saved)
             print_line(console, f"{failure}; the run goes back to {goal}")
             completed = training.completed
         resume_dir = cfg.runner.resume_dir if saved is None else str(saved)
         cluster.stop_workers()
         try:
-            training = _begin(
-                replace(cfg, runner=replace(cfg.runner, resume_dir=resume_dir)), cluster, out, expert_data
-            )
+            going_back = replace(cfg, runner=replace(cfg.runner, resume_dir=resume_dir))
+            training = _begin(going_back, cluster, out, expert_data)
         except (WorkerDied, NodeLost) as failure:
             raise stopped_run(str(failure), out, saved) from None
         assert dead is not None
@@ -145,7 +148,6 @@ def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any)
     if not resumed:
         training.begin()
     forget_after(out, training.completed)  # last: if resuming fails, the run keeps its history
-    replace_file(out / "config.yaml", to_yaml(cfg).encode())
     return training
 
 
@@ -157,7 +159,7 @@ def _iterate(training: "PolicyTraining", out: Path, console: Console) -> None:
             for words in describe_replacements({"iteration": training.completed, **metrics}):
                 log.say(words)
             for alarm in training.rewards.new_alarms:
-                log.say(f"[bold red]alarm[/]: {alarm.words}")
+                log.say(alarm.words, title="alarm", style="bold red")
             training.save_if_due(log)
 
 
@@ -179,7 +181,7 @@ class PolicyTraining:
         self._best: float | None = None  # best evaluation so far, at which reward_models/best was saved
 
     def begin(self) -> None:
-        """Prepare a run that does not continue an earlier one; what one wrote that saved nothing is forgotten."""
+        """Prepare a run that does not continue an earlier one."""
         if self.cfg.reward.use_reward_model and self.cfg.reward.pretrain:
             self.rewards.pretrain()
         self._begin_collecting([])

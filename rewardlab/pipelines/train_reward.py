@@ -9,7 +9,7 @@ from rewardlab.config import ExperimentConfig
 from rewardlab.console import make_console
 from rewardlab.devices import memory_errors_named
 from rewardlab.errors import ConfigError, RewardlabError
-from rewardlab.run_state import checkpoint_directory
+from rewardlab.run_state import checkpoint_directory, resume_override
 from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
@@ -35,7 +35,7 @@ def run(
             last = checkpoint_directory(cfg) / "last"
             if not last.exists():
                 raise
-            advice = f"The training continues with the same command and runner.resume_dir={last}"
+            advice = f"The training continues with the same command and {resume_override(last)}"
             raise RewardlabError(f"{failure}. {advice}") from None
     workers = cfg.cluster.workers.get("actor", 1)
     if workers > 1:

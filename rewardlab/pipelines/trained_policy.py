@@ -16,7 +16,7 @@ from rewardlab.errors import DataError
 from rewardlab.models.weights import build_to_fit, first_mismatch
 from rewardlab.observations import as_observation, to_batch
 from rewardlab.rl.make import make_policy_network
-from rewardlab.run_state import load_state
+from rewardlab.run_state import STEP, list_checkpoints, load_state
 
 
 class TrainedPolicy(Policy):
@@ -47,18 +47,12 @@ class TrainedPolicy(Policy):
 
 def latest_checkpoint(run: Path) -> Path:
     """The checkpoint itself, or the newest of a run."""
-    if run.name.startswith("global_step_"):
+    if run.name.startswith(STEP):
         return run
     found = list_checkpoints(run / "checkpoints")
     if not found:
         raise DataError(f"{run}: no checkpoints/global_step_<number> there; expected the directory of a policy run")
     return found[-1]
-
-
-def list_checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints of a policy run in a directory, the newest last."""
-    found = [path for path in directory.glob("global_step_*") if path.name[12:].isdigit()]
-    return sorted(found, key=lambda path: int(path.name[12:]))
 
 
 def config_file(checkpoint: Path) -> Path:

@@ -7,7 +7,6 @@
 The directory is written atomically. The meaning of the config's entries is not known here.
 """
 
-import contextlib
 import ctypes
 import json
 import math
@@ -23,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rewardlab.compat.names import todays_checkpoint
-from rewardlab.data.atomic import leftover_of, temporary_path
+from rewardlab.data.atomic import remove_leftovers, sync_directory, temporary_path
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
@@ -73,7 +72,7 @@ def write_checkpoint(
 
 def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
+    remove_leftovers(path.parent, of=path.stem)
     temporary = temporary_path(path)
     try:
         temporary.mkdir()
@@ -82,9 +81,9 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        _sync(temporary)
+        sync_directory(temporary)
         _move_into_place(temporary, path)
-        _sync(path.parent)
+        sync_directory(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -181,13 +180,6 @@ def _minimal_card(name: str, config: Mapping[str, Any]) -> str:
     return f"# {name}\n\nA reward model of rewardlab.\n\n```python\n{load}\n```\n\n```json\n{text}\n```\n"
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove temporary directories of processes that were killed while writing this checkpoint."""
-    for entry in path.parent.glob(f".{path.stem}.*.tmp"):
-        if leftover_of(entry) is not None:
-            shutil.rmtree(entry, ignore_errors=True)
-
-
 def _backup_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.previous")
 
@@ -213,12 +205,3 @@ def _exchange(one: Path, other: Path) -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(rename(here, os.fsencode(one), here, os.fsencode(other), swap) == 0)
-
-
-def _sync(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # Windows cannot open directories
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -27,7 +27,7 @@ from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.reports.run_log import RunLog, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
-from rewardlab.run_state import checkpoint_directory, load_state, save_state
+from rewardlab.run_state import after_making_room, checkpoint_directory, load_state, other_place, save_state
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.processes import Processes
@@ -50,8 +50,7 @@ def train_reward_model(
             return _train_in(cfg, out, checkpoints, processes, console, on_best)
         except StorageError as error:
             last = checkpoints / "last"
-            advice = f"continue with runner.resume_dir={last}" if last.exists() else "start again"
-            raise StorageError(f"{error}. After making room, {advice}") from error
+            raise after_making_room(error, last if last.exists() else None) from error
 
 
 @contextmanager
@@ -100,9 +99,8 @@ def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
         return
     if not last.exists() and not load_success_classifier(best).metrics:
         return
-    place = "runner.checkpoint_dir" if cfg.runner.checkpoint_dir else "runner.logger.log_path"
-    resume = f", or continue that run with runner.resume_dir={last}" if last.is_dir() else ""
-    raise DataError(f"{best} exists already, and is not replaced. Choose another {place}{resume}")
+    advice = other_place(cfg, last if last.is_dir() else None)
+    raise DataError(f"{best} exists already, and is not replaced. {advice}")
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
