@@ -52,6 +52,11 @@ def _run(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         say_error("\ninterrupted")
         return INTERRUPTED
+    except SystemExit as error:
+        if (users := user_traceback(error)) is None:  # argparse
+            raise
+        say_error(users)
+        return FAILED
     except OutputLost:  # `execute` says why
         return OK
     except Exception as error:

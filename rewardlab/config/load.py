@@ -142,6 +142,8 @@ def _find(name: str, config_dir: Path) -> tuple[Path, dict[str, Any]]:
     names = config_names(config_dir)
     if name.endswith(".yaml"):
         file = Path(name).absolute()
+        if not _is_file(file) and os.path.lexists(file):
+            raise ConfigError(f"{name} is not a file; expected a configuration file")
         if not _is_file(file):
             raise ConfigError(f"there is no configuration file {name}{_nearest_file(file, names)}")
         return file, {}

@@ -129,7 +129,7 @@ class RunnerConfig:
     stop_at_success: Probability | None = None  # train_policy: stop when this share of evaluated episodes succeed
     stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
-    save_interval: PositiveInt = 10  # epochs between two checkpoints
+    save_interval: PositiveInt = 10  # epochs between two checkpoints; environments are reset at each
     checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
     resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()

@@ -124,8 +124,8 @@ class EpisodeCollector:
         if self.run is None:
             return writer.count(success)
         of_run = writer.identities(self.run, success)
-        own = {identity for identity in of_run if identity[1] == self.worker}
-        self._counted |= own
+        own = [identity for identity in of_run if identity[1] == self.worker]
+        self._counted |= set(own)
         return writer.count(success) - len(of_run) + len(own)
 
     @property

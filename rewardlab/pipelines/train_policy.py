@@ -1,10 +1,13 @@
 """Trains a policy with the environment's reward (stage 1) or with learned rewards (stage 3)."""
 
+import hashlib
+import json
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     expert and whose config has no expert_data_path.
     """
     refuse_robot_keys(cfg)
+    _warn_about_cut_episodes(cfg)
     console = console or make_console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     with run_lock(out, checkpoint_directory(cfg)):
@@ -325,8 +329,7 @@ class PolicyTraining:
     def _begin_collecting(self, states: list[dict[str, Any]]) -> None:
         """Let environment workers go on collecting, those without a state from the beginning."""
         cfg, workers = self.cfg, len(self.workers.envs)
-        # The name says what the episodes follow from, so that a run that is started again recognises its own.
-        run = states[0]["run"] if states else f"{cfg.algorithm.name} {cfg.env.train.id} seed {cfg.seed}"
+        run = states[0]["run"] if states else _run_name(cfg)
         self.workers.lanes.begin_collecting([*states, *[{"run": run}] * workers][:workers])
 
     def close(self) -> None:
@@ -363,6 +366,25 @@ class PolicyTraining:
 
     def _is_due(self, interval: int) -> bool:
         return self.progress.iteration % interval == 0 or self.finished
+
+
+def _run_name(cfg: ExperimentConfig) -> str:
+    """Return a name that says what the episodes of a run follow from, so that one begun again recognises its own."""
+    course = {name: part for name, part in asdict(cfg).items() if name not in ("runner", "cluster", "data")}
+    digest = hashlib.sha256(json.dumps(course, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return f"{cfg.algorithm.name} {cfg.env.train.id} seed {cfg.seed} config {digest}"
+
+
+def _warn_about_cut_episodes(cfg: ExperimentConfig) -> None:
+    """Warn if no episode can reach its time limit between two checkpoints, at which environments are reset."""
+    limit, steps = cfg.env.train.max_episode_steps, cfg.runner.save_interval * cfg.algorithm.rollout_steps
+    if limit is not None and steps < limit and cfg.runner.save_interval < cfg.runner.max_epochs:
+        warnings.warn(
+            f"runner.save_interval: environments are reset at each checkpoint, here after {steps} steps, so that no "
+            f"episode reaches its limit of {limit} steps, and those cut short are neither rewarded at their end nor "
+            f"collected; set it to {-(-limit // cfg.algorithm.rollout_steps)} or more",
+            stacklevel=3,
+        )
 
 
 def _episode_metrics(episodes: Episodes) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -303,13 +304,14 @@ def test_debug_images_of_several_workers_have_ids_of_their_own(model: Path, tmp_
 
 
 @pytest.mark.parametrize("action", ["stop", "terminal"])
-def test_an_alarm_is_heeded(model: Path, tmp_path: Path, action: str) -> None:
+def test_an_alarm_is_heeded(model: Path, tmp_path: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
     # A threshold that every frame passes: all failures are called success.
     settings = ["reward.reward_mode=per_step", "reward.reward_threshold=0.001", "reward.audit.window=5"]
     settings += [f"reward.audit.on_alarm={action}", "runner.max_epochs=8"]
     out = tmp_path / "run"
     train(out, *learned(model, *settings))
     rows = history(out)
+    assert re.search("^alarm: .*false", capsys.readouterr().out, re.MULTILINE | re.IGNORECASE)
     if action == "stop":
         assert len(rows) == 5
         assert "the audit raised an alarm" in (out / "report.html").read_text()
@@ -335,3 +337,9 @@ def test_a_classifier_and_a_novelty_bonus_are_added_up(model: Path, tmp_path: Pa
         assert novelty > 0
         assert 0 < row["rollout/rewards"] - novelty < 2  # twice a probability
         assert row["rollout/rewards"] == pytest.approx(row["rollout/model_rewards"], rel=1e-4)
+
+
+def test_checkpoints_that_let_no_episode_end_are_warned_about(tmp_path: Path) -> None:
+    settings = ["env.train.max_episode_steps=50", "runner.save_interval=2", "runner.max_epochs=3"]
+    with pytest.warns(UserWarning, match=r"runner.save_interval: .* after 20 steps.*limit of 50.* set it to 5 or more"):
+        train(tmp_path / "run", *settings)
