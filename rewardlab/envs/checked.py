@@ -77,15 +77,16 @@ def read_step(
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         older = "; the older gym had four: its `done` is terminated or truncated" if _length(result) == 4 else ""
         raise _wrong(name, when, f"step() returned {_kind(result)}", STEP + older)
-    observation, reward, terminated, truncated, info = result
+    observation, *values, info = result
     _check_info(info, name, when)
-    for title, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+    for title, value in zip(("reward", "terminated", "truncated"), values, strict=True):
         shape = _shape(value)
         if shape is None or (math.prod(shape) != 1 if num_envs is None else shape != (num_envs,)):
             expected = "a number" if title == "reward" else "true or false"
             expected += "" if num_envs is None else f" for each of the {num_envs} environments"
             raise _wrong(name, when, f"{title} is {_kind(value)}", expected)
     _check_observation(observation, space, name, when)
+    reward, terminated, truncated = values if num_envs is not None else map(_alone, values)
     return observation, reward, terminated, truncated, info
 
 
@@ -123,6 +124,11 @@ def _shape(value: Any) -> tuple[int, ...] | None:
             return None
     numeric = value.dtype.kind in "biuf" if isinstance(value.dtype, np.dtype) else True
     return tuple(value.shape) if numeric else None
+
+
+def _alone(value: Any) -> Any:
+    """Return the number of a list or an array of one number; Gymnasium cannot store the list."""
+    return value if _shape(value) == () else np.asarray(value).item() if isinstance(value, (list, tuple)) else value.item()
 
 
 def _wrong(name: str, when: str, found: str, expected: str) -> DataError:

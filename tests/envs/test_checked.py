@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rewardlab.cli import main
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.checked import read_step
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError
 
@@ -115,3 +116,9 @@ def test_a_vector_environment_of_the_users_is_named(tmp_path: Any) -> None:
     env.reset(seed=0)
     with pytest.raises(DataError, match=r"^environment 'OddVectorEnv', step 1: info is None; expected a dictionary"):
         env.step(np.zeros(2, int))
+
+
+@pytest.mark.parametrize("one", [0.5, [0.5], (0.5,), np.array([0.5]), np.array([[0.5]])])
+def test_one_number_in_a_list_or_array_is_a_number(one: Any) -> None:
+    result = read_step((GOOD, one, [False], np.array([True]), {}), "Toy-v0", "step 1", spaces.Box(-1, 1, (3,)))
+    assert result[1:4] == (0.5, False, True)
