@@ -128,7 +128,9 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 def _alone(value: Any) -> Any:
     """Return the number of a list or an array of one number; Gymnasium cannot store the list."""
-    return value if _shape(value) == () else np.asarray(value).item() if isinstance(value, (list, tuple)) else value.item()
+    if _shape(value) == ():
+        return value
+    return np.asarray(value).item() if isinstance(value, (list, tuple)) else value.item()
 
 
 def _wrong(name: str, when: str, found: str, expected: str) -> DataError:
