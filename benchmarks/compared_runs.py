@@ -1,7 +1,6 @@
 """What two runs left on disk, compared to the bit: for exact_resume.py and kills.py."""
 
 import hashlib
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,21 @@ from torch import Tensor
 
 from rewardlab.data import read_episodes
 from rewardlab.data.reader import episode_paths
+from rewardlab.reports.run_log import read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
-from rewardlab.run_state import load_state
+from rewardlab.run_state import STEP, load_state
+
+# Small runs on the built-in task, of a second or two.
+TABLETOP = [
+    "env.train.num_envs=8",
+    "env.eval.num_envs=4",
+    "env.train.max_episode_steps=5",
+    "env.train.image_size=[3,32,32]",
+    "algorithm.ppo.rollout_steps=10",
+    "algorithm.ppo.update_epochs=2",
+    "actor.model.hidden_sizes=[16]",
+    "actor.global_batch_size=40",
+]
 
 
 def digest(tensors: dict[str, Tensor]) -> str:
@@ -38,7 +50,7 @@ def checkpoints(run: Path) -> dict[str, str]:
     """A digest of the weights of each checkpoint; one that cannot be read raises."""
     found = {}
     for path in sorted(run.glob("checkpoints/*")) + sorted(run.glob("reward_models/*/*")):
-        if path.name == "last" or path.name.startswith("global_step_"):
+        if path.name == "last" or path.name.startswith(STEP):
             state = load_state(path)[0]
             found[str(path.relative_to(run))] = digest(state["policy"] if "policy" in state else state["network"])
         elif not path.name.startswith("."):
@@ -49,7 +61,7 @@ def checkpoints(run: Path) -> dict[str, str]:
 def history(run: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl without times."""
     path = run / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = read_history(path) if path.exists() else []
     return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
 
 

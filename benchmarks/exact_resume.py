@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from compared_runs import differences
+from compared_runs import TABLETOP, differences
 from rich.console import Console
 from rich.table import Table
 
@@ -24,16 +24,6 @@ from rewardlab.config.load import config_names
 from rewardlab.pipelines import collect, train_policy, train_reward
 
 QUIET = Console(quiet=True)
-TABLETOP = [
-    "env.train.num_envs=8",
-    "env.eval.num_envs=4",
-    "env.train.max_episode_steps=5",
-    "env.train.image_size=[3,32,32]",
-    "algorithm.ppo.rollout_steps=10",
-    "algorithm.ppo.update_epochs=2",
-    "actor.model.hidden_sizes=[16]",
-    "actor.global_batch_size=40",
-]
 SAC = [
     "algorithm.name=sac",
     "algorithm.sac.learning_starts=40",

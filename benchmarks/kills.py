@@ -10,7 +10,6 @@ weights, metrics and episodes must be those of a run that nobody killed.
 import argparse
 import json
 import multiprocessing
-import re
 import sys
 import tempfile
 import time
@@ -20,30 +19,24 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
-from compared_runs import checkpoints, differences, episode_digests
+from compared_runs import TABLETOP, checkpoints, differences, episode_digests
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
+from rewardlab.run_state import list_checkpoints
+
 RL = [
-    "env.train.num_envs=8",
-    "env.eval.num_envs=4",
-    "env.train.max_episode_steps=5",
-    "env.train.image_size=[3,32,32]",
-    "algorithm.ppo.rollout_steps=10",
+    *TABLETOP,
     "algorithm.sac.rollout_steps=10",
     "algorithm.sac.learning_starts=40",
     "algorithm.sac.utd_ratio=0.1",
-    "algorithm.ppo.update_epochs=2",
-    "actor.model.hidden_sizes=[16]",
-    "actor.global_batch_size=40",
     "runner.save_interval=2",
     "runner.val_check_interval=2",
     "runner.max_epochs=20",
     "data.collection.enabled=true",
 ]
 CLASSIFIER = ["reward.model.width=4", "reward.model.hidden_dim=8", "actor.global_batch_size=16", "runner.max_epochs=30"]
-_STEP = re.compile(r"global_step_(\d+)$")
 
 
 @dataclass
@@ -69,8 +62,7 @@ def newest_checkpoint(run: Path) -> Path | None:
     last = run / "checkpoints" / "last"
     if last.exists():
         return last
-    steps = [(int(match[1]), path) for path in run.glob("checkpoints/*") if (match := _STEP.search(path.name))]
-    return max(steps)[1] if steps else None
+    return next(reversed(list_checkpoints(run / "checkpoints")), None)
 
 
 def targets(data: Path) -> list[Target]:
