@@ -4,14 +4,15 @@ import os
 from functools import partial
 from typing import Any
 
-import cv2
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
+from rewardlab.envs.cameras import draw_cameras
 from rewardlab.envs.checked import CheckedEnv
+from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.observations import IMAGE_PART, VECTOR_PARTS, read_parts
 from rewardlab.registry import unknown_name
@@ -27,7 +28,7 @@ def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
             f"num_envs: found {cfg.num_envs}, but so many of '{cfg.id}' need at least {needed / 1e9:,.0f} GB, and this "
             f"machine has {memory / 1e9:,.0f} GB; expected fewer"
         )
-    return SyncVectorEnv([partial(_make_one, cfg)] * cfg.num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    return CopiesVectorEnv([partial(_make_one, cfg)] * cfg.num_envs)
 
 
 def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
@@ -78,13 +79,5 @@ class RenderedObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Dict(parts)
 
     def observation(self, observation: Any) -> Any:
-        try:
-            frame = np.asarray(self.env.render())
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise ConfigError(f"{self.env}: drawing it needs a package that is not installed: {error}") from error
-        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
-            raise ConfigError(f"render() of '{self.env}' gave {frame.dtype} {frame.shape}, expected uint8 [H, W, 3]")
-        height, width = self.size
-        picture = cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
-        images = {"images": {self.camera: picture}}
+        images = {"images": draw_cameras(self.env, [self.camera], self.size)}
         return {"state": observation, **images} if self.with_state else images

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
-from rewardlab.errors import DataError
-from rewardlab.observations import Array, to_numpy
+from rewardlab.envs.cameras import Frame, draw_cameras
 
 LAST_FRAMES = "last_frames"  # in the info of the step that ends an episode: pictures by size and camera
 ImageSize: TypeAlias = tuple[int, int] | None  # height and width; None: the environment's own
@@ -29,17 +28,9 @@ class LastFrameWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorA
         """From now on, draw these cameras at these sizes at the end of each episode."""
         self._kept = {size: tuple(names) for size, names in cameras.items()}
 
-    def render_cameras(self, cameras: Sequence[str], image_size: ImageSize = None) -> dict[str, Array]:
+    def render_cameras(self, cameras: Sequence[str], image_size: ImageSize = None) -> dict[str, Frame]:
         """Return the present picture of each camera; `render()` has one of any size."""
-        inner: Any = self.env.unwrapped
-        if hasattr(inner, "render_cameras"):
-            return dict(inner.render_cameras(cameras, image_size=image_size))
-        if len(cameras) != 1 or self.env.render_mode != "rgb_array":
-            raise DataError(
-                f"cameras {', '.join(cameras)}: the environment has no render_cameras, and its render() (render_mode "
-                f"{self.env.render_mode}) is one picture with render_mode='rgb_array'"
-            )
-        return {cameras[0]: to_numpy(self.env.render())}
+        return draw_cameras(self.env, cameras, image_size)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
