@@ -7,7 +7,7 @@ never on how copies are shared out.
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, SupportsFloat, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -28,7 +28,7 @@ class CopyStep:
     """What a step of one copy returned. If the episode ended, `observation` and `info` are of the next one's start."""
 
     observation: Any
-    reward: float
+    reward: SupportsFloat
     terminated: bool
     truncated: bool
     info: Info
@@ -145,7 +145,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.camera_names = camera_names(first)
-        self._observations = create_empty_array(self.single_observation_space, self.num_envs)
+        self._observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
         self._latest: list[Any] = [None] * self.num_envs
         self._owners: dict[str, Wanted] = {}
 
@@ -171,7 +171,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
                 infos = self._add_info(infos, last, row)
             infos = self._add_info(infos, result.info, row)
             self._latest[row] = result.observation
-        rewards = np.array([result.reward for result in results], np.float64)
+        rewards = np.array([float(result.reward) for result in results])
         terminated = np.array([result.terminated for result in results], bool)
         truncated = np.array([result.truncated for result in results], bool)
         return self._observed(), rewards, terminated, truncated, infos
