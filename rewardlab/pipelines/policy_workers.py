@@ -83,6 +83,7 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
             success_detector=make_detector(placement) if detectors else None,
             collection=collection,
             keep_next=keep_next,
+            keep_tensors=cfg.cluster.backend == "local",  # tensors do not cross processes
             index=placement.index,
         )
 

@@ -9,7 +9,7 @@ from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.step_results import following_success, says_success
 from rewardlab.errors import DataError
-from rewardlab.observations import as_observation, to_batch
+from rewardlab.observations import as_observation, has_tensors, to_batch, to_numpy
 
 MAX_STEPS = 100_000
 
@@ -36,16 +36,17 @@ class Evaluation:
             return f"'{self.name}', environment {row}, step {int(length[row]) + 1} of its episode"
 
         for _ in range(MAX_STEPS):
-            seen = to_device(to_batch(as_observation(obs)), device)
-            answer = policy.act(seen, generator, explore=False)  # type: ignore[operator]
-            action = within_bounds(answer["action"].cpu().numpy(), self.env.single_action_space)
+            seen = as_observation(obs, keep_tensors=True)
+            answer = policy.act(to_device(to_batch(seen), device), generator, explore=False)  # type: ignore[operator]
+            action = answer["action"] if has_tensors(seen) else answer["action"].cpu().numpy()
+            action = within_bounds(action, self.env.single_action_space)
             obs, reward, terminated, truncated, infos = self.env.step(action)
-            done = np.asarray(terminated) | np.asarray(truncated)
+            done = to_numpy(terminated) | to_numpy(truncated)
             success = following_success(infos, done, locate)
             known |= says_success(infos)
             once |= running & success
             at_end = np.where(running & done, success, at_end)
-            reward_sum += np.where(running, reward, 0)
+            reward_sum += np.where(running, to_numpy(reward), 0)
             length += running
             running &= ~done
             if not running.any():

@@ -22,7 +22,7 @@ from rewardlab.data.episodes import Array
 from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.models.policy_networks import ActorCritic
-from rewardlab.observations import Observation, to_batch
+from rewardlab.observations import Observation, has_tensors, to_batch
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
 from rewardlab.types import Batch
 from rewardlab.workers.env import Episodes, Images, StepObservation
@@ -61,8 +61,8 @@ class RolloutWorker:
         self._random = np.random.default_rng(int(seeds[1])) if at_random else None
         self._outputs, self._next_values = [], []
 
-    def act(self, current: StepObservation) -> Array:
-        """Return the actions [N] for the current observations."""
+    def act(self, current: StepObservation) -> Any:
+        """Return the actions [N] for the current observations: a tensor if these are tensors, else an array."""
         observation = self._read(current.observation)
         if self._random is not None:
             chosen = self._random_actions(len(observation)).to(self.device)
@@ -72,7 +72,7 @@ class RolloutWorker:
         if self._critic is not None and self._outputs:
             self._next_values.append(self._next_value(current, output["value"]))
         self._outputs.append(output)
-        return np.asarray(output["action"].cpu().numpy())
+        return output["action"] if has_tensors(current.observation) else output["action"].cpu().numpy()
 
     def _read(self, observation: Observation) -> Batch:
         return to_device(to_batch(observation), self.device)
