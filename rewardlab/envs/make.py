@@ -12,6 +12,7 @@ from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs.metaworld.make import make_metaworld_vec_env
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
 from rewardlab.observations import is_image, read_parts
@@ -24,6 +25,7 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "tabletop": ("target_ee_pose",),
     "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
     "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
+    "metaworld": ("success_hold_steps", "target_ee_pose"),
 }
 _TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
 _BITFLIP_OPTIONS = ("bits",)
@@ -71,6 +73,7 @@ def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
+FAMILIES.register("metaworld")(make_metaworld_vec_env)
 
 
 @FAMILIES.register("tabletop")
