@@ -1,6 +1,5 @@
 """Builds environments of the family `metaworld` from their part of a config."""
 
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -9,7 +8,7 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.checked import CheckedEnv
-from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.gym import RenderedObservation
 from rewardlab.envs.metaworld.drawing import read_camera
 from rewardlab.envs.metaworld.env import EPISODE_STEPS, FAMILY, MetaWorldEnv
@@ -21,7 +20,7 @@ OPTIONS = ("camera", "show_goal", "action_repeat")
 
 def make_metaworld_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """Build `cfg.num_envs` copies of a task."""
-    return CopiesVectorEnv([partial(make_metaworld_env, cfg)] * cfg.num_envs)
+    return make_copies(cfg, make_metaworld_env, expensive=True)
 
 
 def make_metaworld_env(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
