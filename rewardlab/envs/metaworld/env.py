@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -33,19 +33,12 @@ class MetaWorldEnv(gymnasium.Env[Array, Array]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012 - as Gymnasium declares it
 
-    def __init__(
-        self,
-        task: str,
-        *,
-        reward: Literal["dense", "sparse"] = "dense",
-        camera: FreeCamera | None = None,
-        show_goal: bool = False,
-    ) -> None:
+    def __init__(self, task: str, *, camera: FreeCamera | None = None, show_goal: bool = False) -> None:
         tasks, experts = _import_tasks()
         if task not in tasks:
             raise ConfigError(unknown_name("task of Meta-World", task, tasks))
         self.task, self.render_mode = task, "rgb_array"
-        self._sparse, self._camera, self._show_goal = reward == "sparse", camera or FreeCamera(), show_goal
+        self._camera, self._show_goal = camera or FreeCamera(), show_goal
         self._sim: Any = tasks[task]()
         self._expert: Any = experts[task]()
         self._sim._set_task_called = True
@@ -59,6 +52,7 @@ class MetaWorldEnv(gymnasium.Env[Array, Array]):
         self.action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
         self.camera_names = (DEFAULT_CAMERA, *(model.camera(number).name for number in range(model.ncam)))
         self._observation: Array = np.zeros(space.shape)
+        self._succeeds = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         import mujoco
@@ -73,17 +67,23 @@ class MetaWorldEnv(gymnasium.Env[Array, Array]):
         sim._prev_obs = sim._get_curr_obs_combined_no_goal()
         observation, space = sim._get_obs(), sim.sawyer_observation_space
         self._observation = np.clip(observation, space.low, space.high)  # as its step() does
-        return self._observation.astype(np.float32), {"success": False}  # no task begins solved
+        self._succeeds = False  # no task begins solved
+        return self._observation.astype(np.float32), {"success": False}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self._observation, reward, _, _, info = self._sim.step(np.asarray(action, np.float64))
-        success = bool(info["success"])
-        reward = float(success) if self._sparse else float(reward)
-        return self._observation.astype(np.float32), reward, False, False, {"success": success}
+        self._succeeds = bool(info["success"])
+        return self._observation.astype(np.float32), float(reward), False, False, {"success": self._succeeds}
 
     def scripted_action(self) -> Array:
-        """Return what Meta-World's scripted policy for this task does now."""
-        return np.clip(self._expert.get_action(self._observation), -1, 1).astype(np.float32)
+        """Return what Meta-World's scripted policy for this task does now; a hand that succeeds stays where it is.
+
+        Meta-World ends an episode at its first success. In a third of the tasks, its policies would go on and undo it.
+        """
+        action = np.clip(self._expert.get_action(self._observation), -1, 1).astype(np.float32)
+        if self._succeeds:
+            action[:3] = 0
+        return action
 
     def render(self) -> Frame:
         return self.render_cameras((DEFAULT_CAMERA,))[DEFAULT_CAMERA]
