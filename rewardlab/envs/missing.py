@@ -16,8 +16,8 @@ def missing_package(env_id: str, package: str, extra: str) -> ConfigError:
 def missing_vulkan_driver(env_id: str, reason: str) -> ConfigError:
     """Return the error that SAPIEN found no Vulkan driver it can use; `reason` is what it said."""
     return ConfigError(
-        f"environment '{env_id}' needs a Vulkan driver, also without pictures, and SAPIEN can use none of this "
-        f"machine ({reason}). Without a GPU: make maniskill (in a clone of rewardlab), or {install_driver_command()}. "
+        f"environment '{env_id}' needs a Vulkan driver, and SAPIEN can use none of this machine "
+        f"({reason}). Without a GPU: make maniskill (in a clone of rewardlab), or {install_driver_command()}. "
         "With one: install the Vulkan driver of its vendor. If VK_ICD_FILENAMES is set, unset it or let it name a "
         "driver that exists"
     )
