@@ -65,9 +65,9 @@ def _scripted_policy(env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool
     if not has_scripted_action(env):
         name = type(inner).__name__ if env.spec is None else env.spec.id
         raise ConfigError(
-            f"the policies 'expert' and 'noisy_expert' need an environment that knows what an expert does: '{name}' has "
-            "no scripted_action(). Use 'random', the directory of a policy run, or your module:name; or give your "
-            "environment a method scripted_action() that returns an action"
+            f"the policies 'expert' and 'noisy_expert' need an environment with scripted_action(): '{name}' has none. "
+            "Use 'random', the directory of a policy run or your module:name, or give your environment a method "
+            "scripted_action() that returns what an expert would do now"
         )
     return NoisyExpert(env, seed) if mistakes else ScriptedExpert(env)
 

@@ -108,7 +108,8 @@ class NoisyExpert:
         count, column = len(self._step), self._column(len(self._step))
         # Of a constant spread at any memory: an Ornstein-Uhlenbeck process.
         fade = self._memory.reshape(column)
-        self._wander = fade * self._wander + np.sqrt(1 - fade**2) * self._normal(count)
+        fresh = np.sqrt(1 - fade**2, dtype=np.float32) * self._normal(count)
+        self._wander = (fade * self._wander + fresh).astype(np.float32)
         who = np.where(self._step < self._change_at, self._plan[:, 0], self._plan[:, 1]).reshape(column)
         expert = (np.asarray(self._expert.act(observation), np.float32) - self._middle) / self._half
         expert += self._bias + self._shake.reshape(column) * self._wander

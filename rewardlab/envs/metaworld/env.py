@@ -11,7 +11,8 @@ from gymnasium import spaces
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame, Size
 from rewardlab.envs.metaworld.drawing import OWN_SIZE, FreeCamera, ScenePose, shared_canvas
-from rewardlab.envs.metaworld.opengl import choose_backend
+from rewardlab.envs.metaworld.opengl import choose_backend, unusable_backend
+from rewardlab.envs.missing import missing_package
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.registry import unknown_name
@@ -34,7 +35,7 @@ class MetaWorldEnv(gymnasium.Env[Array, Array]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(self, task: str, *, camera: FreeCamera | None = None, show_goal: bool = False) -> None:
-        tasks, experts = _import_tasks()
+        tasks, experts = import_tasks(task)
         if task not in tasks:
             raise ConfigError(unknown_name("task of Meta-World", task, tasks))
         self.task, self.render_mode = task, "rgb_array"
@@ -101,8 +102,10 @@ class MetaWorldEnv(gymnasium.Env[Array, Array]):
             if name not in self.camera_names:
                 raise DataError(unknown_name(f"camera of '{FAMILY}/{self.task}'", name, self.camera_names))
         goals = tuple(name for name, _ in self._sim._target_site_config) if self._show_goal else ()
-        canvas = shared_canvas(self.task, self._sim.model)
-        return canvas.draw(state, cameras, self._camera, image_size or OWN_SIZE, goals)
+        size = image_size or OWN_SIZE
+        return shared_canvas(f"{FAMILY}/{self.task}", self._sim.model, size).draw(
+            state, cameras, self._camera, size, goals
+        )
 
     def close(self) -> None:
         self._sim.close()
@@ -133,8 +136,8 @@ class MetaWorldEnv(gymnasium.Env[Array, Array]):
         self._sim.init_tcp = self._sim.tcp_center
 
 
-def _import_tasks() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the classes of all tasks, and those of their scripted policies."""
+def import_tasks(task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the classes of all tasks, and those of their scripted policies; errors name `task`."""
     choose_backend()
     try:
         with warnings.catch_warnings():
@@ -142,10 +145,9 @@ def _import_tasks() -> tuple[dict[str, Any], dict[str, Any]]:
             from metaworld.env_dict import ALL_V3_ENVIRONMENTS
             from metaworld.policies import ENV_POLICY_MAP
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"environments of the family '{FAMILY}' need Meta-World, and {error.name} is not installed: "
-            "pip install 'rewardlab[metaworld]', or make metaworld"
-        ) from error
+        raise missing_package(f"{FAMILY}/{task}", str(error.name), FAMILY) from error
+    except Exception as error:  # of MuJoCo, which reads MUJOCO_GL: RuntimeError, AttributeError, ...
+        raise unusable_backend(f"{FAMILY}/{task}", error) from error
     # Its scripted policies warn of actions beyond 1, which are clipped.
     warnings.filterwarnings("ignore", message=r"Constant\(s\) may be too high")
     return ALL_V3_ENVIRONMENTS, ENV_POLICY_MAP

@@ -3,16 +3,14 @@
 import ctypes
 import importlib
 import os
+import warnings
 from ctypes.util import find_library
 from typing import Any
 
 from rewardlab.errors import ConfigError
 
 VARIABLE = "MUJOCO_GL"
-NEEDS = (
-    f"expected {VARIABLE}=egl (Debian and Ubuntu: apt install libegl1) or {VARIABLE}=osmesa (apt install libosmesa6); "
-    "'make metaworld' installs what is needed"
-)
+PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}  # of Debian and Ubuntu
 
 
 def choose_backend() -> None:
@@ -25,21 +23,30 @@ def choose_backend() -> None:
         os.environ[VARIABLE] = "osmesa"
 
 
-def open_context(model: Any) -> tuple[Any, Any]:
+def open_context(env_id: str, model: Any) -> tuple[Any, Any]:
     """Return an OpenGL context, current in this thread, and MuJoCo's in it, which holds the meshes of `model`."""
     import mujoco
 
-    name = os.environ.get(VARIABLE, "").strip().lower() or "glfw"  # MuJoCo's own default
-    module = name if name in ("egl", "osmesa") else "glfw"
-    size = model.vis.global_
+    name, size = os.environ.get(VARIABLE, "").strip().lower(), model.vis.global_
+    module = name if name in PACKAGES else "glfw"  # MuJoCo's own default
     try:
-        gl: Any = importlib.import_module(f"mujoco.{module}").GLContext(size.offwidth, size.offheight)
-        gl.make_current()
-        return gl, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of GLFW, that there is no display
+            gl: Any = importlib.import_module(f"mujoco.{module}").GLContext(size.offwidth, size.offheight)
+            gl.make_current()
+            return gl, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
     except Exception as error:  # libraries that are missing raise what they like, AttributeError among them
-        raise ConfigError(
-            f"pictures need OpenGL, and {VARIABLE}={name} does not work here ({error}); {NEEDS}"
-        ) from error
+        raise unusable_backend(env_id, error) from error
+
+
+def unusable_backend(env_id: str, error: Exception) -> ConfigError:
+    """Return the error that MuJoCo cannot use the OpenGL that MUJOCO_GL names."""
+    found = os.environ.get(VARIABLE) or "(unset)"
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    return ConfigError(
+        f"environment '{env_id}' cannot draw with {VARIABLE}={found} ({reason}). Expected {VARIABLE}=egl or osmesa: "
+        f"make metaworld (in a clone of rewardlab), or apt-get install {PACKAGES['egl']} or {PACKAGES['osmesa']}"
+    )
 
 
 def _egl_devices() -> int:
