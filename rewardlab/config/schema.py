@@ -179,6 +179,7 @@ class WrapperConfig:
 class EnvConfig:
     id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:id
     num_envs: PositiveInt = 1  # environments stepped as one batch
+    processes: PositiveInt | None = None  # that share them out; null = the cores if a step is expensive, else 1
     max_episode_steps: PositiveInt | None = None  # of the policy; null = the environment's own limit
     action_repeat: PositiveInt = 1  # steps of the environment for one of the policy; rewards are summed
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward, or 1 for a step of success

@@ -95,6 +95,7 @@ FAMILIES.register("gymnasium")(make_gym_vec_env)
 
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    _refuse(cfg, "processes")  # a batch of tables is one array
     _check_options(cfg, _TABLETOP_OPTIONS)
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),
@@ -118,7 +119,7 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         return make_gym_vec_env(cfg)
     if cfg.id != bitflip.ID:
         raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
-    _refuse(cfg, "reward", "obs_mode", "success_hold_steps")
+    _refuse(cfg, "processes", "reward", "obs_mode", "success_hold_steps")  # a batch of bits is one array
     _check_options(cfg, _BITFLIP_OPTIONS)
     env = bitflip.BitFlipVectorEnv(
         cfg.num_envs, max_episode_steps=cfg.max_episode_steps, action_repeat=cfg.action_repeat, **cfg.options
