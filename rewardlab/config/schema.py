@@ -5,6 +5,7 @@ path exists is checked by `rewardlab.config.run_checks`. A `None` default always
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
@@ -143,6 +144,31 @@ class RunnerConfig:
     logger: LoggerConfig = LoggerConfig()
 
 
+_NOT_OF_THE_TASK = ("render_mode", "render_backend", "sim_backend")  # options: where things are computed and drawn
+
+
+def _dotted(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their dotted names, without nulls."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _written(name: str, settings: dict[str, Any]) -> str:
+    """Return a name with settings, in one form: sorted, texts without quotes."""
+    if not settings:
+        return name
+    texts = (f"{key}={json.dumps(value, default=_kind)}" for key, value in sorted(settings.items()))
+    return f"{name} [{', '.join(texts)}]".replace('"', "")
+
+
+def _kind(value: object) -> str:
+    """Stand for a Python object, which no config file has."""
+    return type(value).__name__
+
+
 @section
 class WrapperConfig:
     name: Annotated[str, BeforeValidator(_module_and_name)]  # module:name of a class
@@ -165,6 +191,20 @@ class EnvConfig:
     wrappers: tuple[WrapperConfig, ...] = ()  # the user's own, the first one innermost
     target_ee_pose: Pose | None = None  # robots, refused until there is a driver: goal of the end effector (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
+
+    @property
+    def task(self) -> str:
+        """Name of the task in episodes and reports: the id, and the settings that change what is seen or done.
+
+        Such as `maniskill/PickCube-v1 [action_repeat=2, control_mode=pd_ee_delta_pos]`. Values of null are left out.
+        """
+        options = {name: value for name, value in self.options.items() if name not in _NOT_OF_THE_TASK}
+        settings: dict[str, Any] = dict(_dotted(options))
+        if self.action_repeat != 1:
+            settings["action_repeat"] = self.action_repeat
+        if self.wrappers:
+            settings["wrappers"] = [_written(wrapper.name, dict(_dotted(wrapper.options))) for wrapper in self.wrappers]
+        return _written(self.id.rpartition(":")[2], settings)
 
     @property
     def frame_size(self) -> tuple[int, int]:

@@ -134,7 +134,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             cameras=config.cameras if plan.cameras is None else plan.cameras,
             image_size=config.frame_size,
             policy=policy,
-            task=config.id,
+            task=config.task,
             run=run,
             worker=worker,
         )

@@ -53,7 +53,7 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     watched = make_vec_env(env_cfg)
     policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
     env = DataCollectorWrapper.as_planned(
-        watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.id} seed {env_seed}"
+        watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
     )
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:

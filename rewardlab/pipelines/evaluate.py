@@ -10,7 +10,7 @@ from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.devices import find_device
 from rewardlab.limits import check_pixels
 from rewardlab.pipelines.trained_policy import config_file, latest_checkpoint, load_policy, run_config
-from rewardlab.pipelines.trusted_modules import import_trusted, without_modules
+from rewardlab.pipelines.trusted_modules import check_modules, import_trusted
 from rewardlab.rl.evaluation import Evaluation
 
 
@@ -30,7 +30,8 @@ def evaluate(
     source = config_file(checkpoint)
     cfg = run_config(checkpoint)
     refuse_robot_keys(cfg)
-    env = without_modules(cfg.env.eval, trust_modules, source)
+    env = cfg.env.eval
+    check_modules(env, trust_modules, source)
     import_trusted(trust_modules)
     check_pixels(*env.frame_size, f"{source}, env.eval.image_size")
     evaluation = Evaluation(dataclasses.replace(env, num_envs=episodes), seed=seed)
