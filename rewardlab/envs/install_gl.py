@@ -13,7 +13,7 @@ from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, RewardlabError
 
 BACKENDS = ("egl", "osmesa")  # values of MUJOCO_GL that need no screen
-PACKAGES = ("libegl1", "libopengl0")
+PACKAGES = ("libegl1", "libopengl0", "libgl1-mesa-dri")  # libegl1 alone has nothing to draw with
 DRAW = """
 import mujoco
 model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
@@ -43,7 +43,7 @@ def ensure_gl() -> str:
             return f"MuJoCo can draw, with MUJOCO_GL={backend}: nothing to install."
     _install_packages(reasons["egl"])
     if (reason := why_it_fails(DRAW, {"MUJOCO_GL": "egl"})) is not None:
-        raise ConfigError(f"MuJoCo cannot draw with {' and '.join(PACKAGES)} either: {reason}")
+        raise ConfigError(f"MuJoCo cannot draw with {', '.join(PACKAGES)} either: {reason}")
     return "MuJoCo can draw, with MUJOCO_GL=egl."
 
 

@@ -50,8 +50,8 @@ def release_name() -> str:
     return release.get("UBUNTU_CODENAME") or release.get("DEBIAN_CODENAME") or release.get("VERSION_CODENAME", "")
 
 
-def unpack_packages(package: str, directory: Path, *, more_suites: str | None = None) -> None:
-    """Unpack a package, and all that it needs and this machine lacks or has too old, into `directory`.
+def unpack_packages(packages: Sequence[str], directory: Path, *, more_suites: str | None = None) -> None:
+    """Unpack packages, and all that they need and this machine lacks or has too old, into `directory`.
 
     `more_suites` is looked at beside the machine's own suites, and preferred.
     """
@@ -65,7 +65,7 @@ def unpack_packages(package: str, directory: Path, *, more_suites: str | None = 
         complaints = _complaints(_apt(work, ["update"]))
         options = ["--simulate", "--reinstall", "--no-install-recommends"]
         options += [] if more_suites is None else ["--target-release", more_suites]
-        found = _apt(work, ["install", *options, package], complaints)
+        found = _apt(work, ["install", *options, *packages], complaints)
         wanted = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+) ", found.stdout, re.MULTILINE)
         _apt(work, ["download", *(f"{name}={version}" for name, version in wanted)], complaints)
         for file in sorted((work / "packages").glob("*.deb")):

@@ -20,10 +20,12 @@ import torch
 
 from rewardlab.envs.maniskill.debian_packages import has_apt, release_name, unpack_packages
 from rewardlab.envs.maniskill.driver import CHOSEN_BY_USER, CONTENTS, DIRECTORY, MANIFEST
+from rewardlab.envs.missing import install_driver_command
 from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, DataError, RewardlabError
 
 PACKAGE = "mesa-vulkan-drivers"
+X11 = {"libX11.so.6": "libx11-6"}  # SAPIEN cannot be imported without, though nothing is shown on a screen
 DRIVER = "libvulkan_lvp.so"
 # Debian 12's own, Mesa 22.3, lacks descriptorBindingPartiallyBound, without which SAPIEN finds no device.
 MORE_SUITES = {"bookworm": "bookworm-backports"}
@@ -56,13 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def check_driver() -> str:
     """Return a sentence on what SAPIEN draws with; raise if it cannot draw."""
     if (reason := _why_sapien_fails()) is not None:
-        raise ConfigError(
-            f"SAPIEN cannot draw: {reason}. To install a software driver: {sys.executable} -m {__spec__.name}"
-        )
+        raise ConfigError(f"SAPIEN cannot draw: {reason}. To install a software driver: {install_driver_command()}")
     return f"SAPIEN can draw, with {_driver_in_words()}."
 
 
-def ensure_driver(directory: Path = DIRECTORY) -> str:
+def ensure_driver() -> str:
     """Install the software driver if SAPIEN cannot draw without it; return a sentence on what it draws with."""
     if (reason := _why_sapien_fails()) is None:
         return f"SAPIEN can draw, with {_driver_in_words()}: nothing to install."
@@ -75,9 +75,9 @@ def ensure_driver(directory: Path = DIRECTORY) -> str:
             "software Vulkan driver (lavapipe, Mesa 24 or newer) with its package manager"
         )
     print(f"SAPIEN cannot draw yet ({reason}): fetching {PACKAGE} ...", flush=True)
-    install_driver(directory)
+    install_driver(DIRECTORY)
     if (reason := _why_sapien_fails()) is not None:
-        shutil.rmtree(directory)
+        shutil.rmtree(DIRECTORY)
         raise DataError(
             f"SAPIEN cannot draw with {PACKAGE} of {release_name()} either ({reason}); Mesa 24 or newer is needed"
         )
@@ -87,7 +87,7 @@ def ensure_driver(directory: Path = DIRECTORY) -> str:
 def install_driver(directory: Path) -> None:
     """Fetch the software driver and put it into `directory`, with the libraries that this machine lacks."""
     with tempfile.TemporaryDirectory() as unpacked:
-        unpack_packages(PACKAGE, Path(unpacked), more_suites=MORE_SUITES.get(release_name()))
+        unpack_packages([PACKAGE, *X11.values()], Path(unpacked), more_suites=MORE_SUITES.get(release_name()))
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         copy_driver(Path(unpacked), directory)
@@ -98,7 +98,9 @@ def copy_driver(unpacked: Path, directory: Path) -> None:
     (driver,) = unpacked.rglob(DRIVER)
     manifest = json.loads(next(iter(sorted(unpacked.rglob("lvp_icd*.json")))).read_text())
     places = sorted({file.parent for file in unpacked.rglob("*.so*")})
-    needed = needed_libraries(driver, places)
+    needed = {file.name: file for name in X11 for file in unpacked.rglob(name)}
+    for library in (driver, *needed.values()):
+        needed = {**needed, **needed_libraries(library, places)}
     # What a library needs is needed by those that need it, too: to sort by how many is to put each after its own.
     libraries = sorted(needed, key=lambda name: (len(needed_libraries(needed[name], places)), name))
     for name in libraries:
