@@ -13,6 +13,7 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs.metaworld.make import make_metaworld_vec_env
 from rewardlab.envs.single import find_wrapper, wrap
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
@@ -91,11 +92,12 @@ def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
+FAMILIES.register("metaworld")(make_metaworld_vec_env)
 
 
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    _refuse(cfg, "processes")  # all tables are one batch
+    _refuse(cfg, "processes")  # a batch of tables is one array
     _check_options(cfg, _TABLETOP_OPTIONS)
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),

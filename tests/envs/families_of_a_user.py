@@ -1,6 +1,5 @@
 """A module as a user writes it: a family of environments and wrappers, found by module:name."""
 
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -9,8 +8,8 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorRewardWrapper
 
 from rewardlab.config.schema import EnvConfig
-from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.make import FAMILIES
+from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.single import finish
 
 
@@ -39,7 +38,7 @@ def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
 
 @FAMILIES.register("line")
 def make_line(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    return CopiesVectorEnv([partial(make_one, cfg)] * cfg.num_envs)
+    return make_copies(cfg, make_one)
 
 
 class Doubled(VectorRewardWrapper):
