@@ -24,7 +24,7 @@ UNUSED: dict[str, tuple[str, ...]] = {
     "tabletop": ("processes", "target_ee_pose"),
     "maniskill": ("target_ee_pose",),
     "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
-    "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
+    "gymnasium": ("target_ee_pose",),
 }
 _TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
 _BITFLIP_OPTIONS = ("bits",)
@@ -68,7 +68,8 @@ def _refuse(cfg: EnvConfig, *unused: str) -> None:
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
     """Return whether cameras or sizes of pictures mean anything to an environment."""
     parts = read_parts(env.single_observation_space, batch_axes=0).values()
-    return hasattr(env.unwrapped, "render_cameras") or any(is_image(part.shape or ()) for part in parts)
+    drawn = hasattr(env.unwrapped, "render_cameras") and getattr(env.unwrapped, "camera_names", None) != ()
+    return drawn or any(is_image(part.shape or ()) for part in parts)
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
