@@ -5,13 +5,19 @@ something from step to step (a target that actions add to), it is kept in ManiSk
 can be mixed.
 """
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
-Floats: TypeAlias = npt.NDArray[np.float32]
-Pose: TypeAlias = tuple[Floats, Floats]  # position [3] and quaternion [4], real part first
+from rewardlab.envs.maniskill.rotations import (
+    Floats,
+    Pose,
+    multiply,
+    nonnegative,
+    quaternion_of_angles,
+    relative_pose,
+)
 
 
 class PartControl(Protocol):
@@ -33,18 +39,17 @@ def part_controls(agent: Any) -> list[tuple[slice, PartControl]]:
 def _find_control(controller: Any) -> PartControl:
     from mani_skill.agents.controllers import pd_ee_pose, pd_joint_pos
 
-    if getattr(controller.config, "interpolate", False):
+    frame = getattr(controller.config, "frame", "")
+    known: dict[Any, tuple[type[JointControl], bool]] = {
+        pd_joint_pos.PDJointPosController: (JointControl, True),
+        pd_joint_pos.PDJointPosMimicController: (MimicControl, True),
+        pd_ee_pose.PDEEPosController: (PositionControl, frame == "root_translation"),
+        pd_ee_pose.PDEEPoseController: (PoseControl, frame == "root_translation:root_aligned_body_rotation"),
+    }
+    kind, usable = known.get(type(controller), (None, False))
+    if kind is None or not usable or controller.config.interpolate:
         return TorchControl(controller)
-    if type(controller) is pd_joint_pos.PDJointPosController:
-        return JointControl(controller)
-    if type(controller) is pd_joint_pos.PDJointPosMimicController:
-        return MimicControl(controller)
-    in_root_frame = getattr(controller.config, "frame", "").startswith("root_translation")
-    if type(controller) is pd_ee_pose.PDEEPosController and in_root_frame:
-        return PositionControl(controller)
-    if type(controller) is pd_ee_pose.PDEEPoseController and "root_aligned" in controller.config.frame and in_root_frame:
-        return PoseControl(controller)
-    return TorchControl(controller)
+    return kind(controller)
 
 
 class TorchControl:
@@ -54,8 +59,6 @@ class TorchControl:
         self._controller = controller
 
     def set_action(self, action: Floats) -> None:
-        import torch
-
         self._controller.set_action(torch.from_numpy(action)[None])
 
 
@@ -63,9 +66,6 @@ class JointControl:
     """Joint positions, or changes of them (`PDJointPosController`)."""
 
     def __init__(self, controller: Any) -> None:
-        import torch
-
-        self._torch, self._tensor = torch, torch.from_numpy
         self._controller, self._settings = controller, controller.config
         self._robot = controller.articulation._objs[0]
         self._joints = [joint._objs[0] for joint in controller.joints]
@@ -87,12 +87,10 @@ class JointControl:
         return scaled
 
     def _find_target(self, action: Floats, start: Floats) -> Floats:
-        if not self._settings.use_delta:
-            return action
         if not self._settings.use_target:
-            return start + action
-        target = self._last_target() + action
-        self._controller._target_qpos = self._tensor(target[None])
+            return start + action if self._settings.use_delta else action
+        target = self._last_target() + action if self._settings.use_delta else action
+        self._controller._target_qpos = torch.from_numpy(target[None])
         return target
 
     def _last_target(self) -> Floats:
@@ -167,7 +165,7 @@ class PositionControl(JointControl):
     def _keep_pose(self, position: Floats, rotation: Floats) -> None:
         from mani_skill.utils.structs import Pose as BatchedPose
 
-        self._controller._target_pose = BatchedPose(self._tensor(np.concatenate((position, rotation))[None]))
+        self._controller._target_pose = BatchedPose(torch.from_numpy(np.concatenate((position, rotation))[None]))
 
 
 class PoseControl(PositionControl):
@@ -177,7 +175,7 @@ class PoseControl(PositionControl):
         if not self._normalizes:
             return action
         angles = action[3:]
-        size = self._torch.linalg.norm(self._tensor(angles[None]), axis=1).numpy()
+        size = torch.linalg.norm(torch.from_numpy(angles[None]), axis=1).numpy()
         if size[0] > 1:
             angles = angles * (1 / size)
         scaled = super()._scale(action)
@@ -185,71 +183,8 @@ class PoseControl(PositionControl):
         return scaled
 
     def _find_pose(self, action: Floats) -> Pose:
-        turn = self._read_angles(action[3:])
+        turn = quaternion_of_angles(action[3:])
         if not self._settings.use_delta:
             return action[:3], turn
         position, rotation = self._last_pose()
         return action[:3] + position, nonnegative(multiply(turn, rotation))
-
-    def _read_angles(self, angles: Floats) -> Floats:
-        """Return the quaternion of turns about x, y and z."""
-        # Sines, roots and matrix products are torch's: NumPy's differ in the last bit, of which the solver makes more.
-        (cx, cy, cz), (sx, sy, sz) = (part(self._tensor(angles)).tolist() for part in (self._torch.cos, self._torch.sin))
-        x, y, z = self._tensor(
-            np.array(
-                [
-                    [[[1, 0, 0], [0, cx, -sx], [0, sx, cx]]],
-                    [[[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]]],
-                    [[[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]]],
-                ],
-                np.float32,
-            )
-        )
-        return self._quaternion_of(self._torch.matmul(self._torch.matmul(x, y), z)[0].numpy())
-
-    def _quaternion_of(self, matrix: Floats) -> Floats:
-        """Return the quaternion of a rotation matrix; of the four ways to compute it, the best conditioned one."""
-        diagonal = _DIAGONAL_SIGNS * np.diagonal(matrix)
-        squares = 1 + diagonal[:, 0] + diagonal[:, 1] + diagonal[:, 2]
-        sizes = self._torch.sqrt(self._tensor(np.maximum(squares, 0))).numpy()
-        best = int(sizes.argmax())
-        (_, m01, m02), (m10, _, m12), (m20, m21, _) = matrix
-        square = sizes[best] * sizes[best]
-        rows = (
-            (square, m21 - m12, m02 - m20, m10 - m01),
-            (m21 - m12, square, m10 + m01, m02 + m20),
-            (m02 - m20, m10 + m01, square, m12 + m21),
-            (m10 - m01, m20 + m02, m21 + m12, square),
-        )
-        return nonnegative(np.array(rows[best], np.float32) / (2 * sizes[best]))
-
-
-_TERMS = np.array([[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]])
-_SIGNS = np.array([[1, 1, 1, 1], [-1, 1, -1, 1], [-1, 1, 1, -1], [-1, -1, 1, 1]], np.float32)
-_DIAGONAL_SIGNS = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], np.float32)
-_CONJUGATE = np.array([1, -1, -1, -1], np.float32)
-
-
-def multiply(first: Floats, second: Floats) -> Floats:
-    """Return the product of two quaternions, added up in the order that ManiSkill adds."""
-    terms = first[:, None] * (second[_TERMS] * _SIGNS)
-    product: Floats = terms[0] + terms[1] + terms[2] + terms[3]
-    return product
-
-
-def rotate(rotation: Floats, point: Floats) -> Floats:
-    """Return a point turned by a quaternion."""
-    as_quaternion = np.concatenate((np.zeros(1, np.float32), point))
-    return multiply(multiply(rotation, as_quaternion), rotation * _CONJUGATE)[1:]
-
-
-def nonnegative(rotation: Floats) -> Floats:
-    """Return the same rotation with a real part that is not negative."""
-    return -rotation if rotation[0] < 0 else rotation
-
-
-def relative_pose(frame: Pose, pose: Pose) -> Pose:
-    """Return a pose as seen from a frame."""
-    back = frame[1] * _CONJUGATE
-    position = rotate(back, -frame[0]) + rotate(back, pose[0])
-    return position, nonnegative(multiply(back, pose[1]))

@@ -1,36 +1,37 @@
 """Observation, reward and success of some ManiSkill tasks in NumPy: the formulas of their classes for one robot arm."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
-from rewardlab.envs.maniskill.drive_targets import Floats
+from rewardlab.envs.maniskill.rotations import Floats
 
 Outcome = tuple[Floats, float, dict[str, Any]]  # observation, dense reward, info
 _FLAG = (np.zeros(1, np.float32), np.ones(1, np.float32))
 
 
 class TaskFormulas(Protocol):
-    """Reads a task's state after physics moved."""
-
-    best_reward: float  # ManiSkill divides by this for reward_mode normalized_dense
+    """Reads the state of a task."""
 
     def read(self) -> Outcome:
         """Return the observation, the dense reward and the facts of `evaluate()`."""
 
 
 def find_formulas(env: Any) -> TaskFormulas | None:
-    """Return the formulas of a task; None where they are not written here."""
+    """Return the formulas of a task with the robot that they are for; None where there are none."""
     from mani_skill.agents.robots import Panda
     from mani_skill.envs.tasks.tabletop.pick_cube import PickCubeEnv
     from mani_skill.envs.tasks.tabletop.push_cube import PushCubeEnv
 
-    found = {PickCubeEnv: PickCube, PushCubeEnv: PushCube}.get(type(env))
-    uses_target = any(
-        getattr(controller.config, "use_target", False) for controller in env.agent.controller.controllers.values()
-    )  # then the target is a part of the observation
-    return found(env) if found is not None and type(env.agent) is Panda and not uses_target else None
+    written: dict[Any, Callable[[Any], TaskFormulas]] = {PickCubeEnv: PickCube, PushCubeEnv: PushCube}
+    found = written.get(type(env))
+    if found is None or type(env.agent) is not Panda or env.reward_mode != "dense":
+        return None
+    if env.agent.controller.get_state():  # a target that is kept from step to step is a part of the observation
+        return None
+    return found(env)
 
 
 class Gripper:
@@ -73,8 +74,6 @@ class Gripper:
 class PickCube:
     """PickCube-v1: take a cube to a point and hold still."""
 
-    best_reward = 5.0
-
     def __init__(self, env: Any) -> None:
         self._robot, self._tcp = env.agent.robot._objs[0], env.agent.tcp._objs[0]
         self._cube, self._goal = env.cube._objs[0], env.goal_site._objs[0]
@@ -101,8 +100,6 @@ class PickCube:
 
 class PushCube:
     """PushCube-v1: push a cube into a circle on the table."""
-
-    best_reward = 4.0
 
     def __init__(self, env: Any) -> None:
         self._robot, self._tcp = env.agent.robot._objs[0], env.agent.tcp._objs[0]
