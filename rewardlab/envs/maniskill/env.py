@@ -12,9 +12,11 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import Frame, Size
 from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.maniskill.cameras import find_camera_names
-from rewardlab.envs.maniskill.drawing import Drawing, Floats, SceneState, find_drawing, read_state
+from rewardlab.envs.maniskill.drawing import Drawing, SceneState, find_drawing, read_state
+from rewardlab.envs.maniskill.experts import scripted_action
 from rewardlab.envs.maniskill.fast_stepping import FastStepper
 from rewardlab.envs.maniskill.options import ManiSkillOptions, read_options
+from rewardlab.envs.maniskill.rotations import Floats
 from rewardlab.envs.maniskill.simulator import build_simulator, find_task
 from rewardlab.envs.single import finish
 from rewardlab.errors import ConfigError
@@ -94,6 +96,10 @@ class ManiSkillEnv(gymnasium.Env[Any, Any]):
     def draw_state(self, state: SceneState, cameras: Sequence[str], image_size: Size) -> dict[str, Frame]:
         """Return what cameras saw in a state; physics does not notice."""
         return self._drawing.draw(state, cameras, image_size)
+
+    def scripted_action(self) -> Floats:
+        """Return what the scripted expert of this task does now."""
+        return scripted_action(self.env_id, self.simulator)
 
     def render(self) -> Any:
         """Return ManiSkill's own picture for people; in the mode "human", its window."""

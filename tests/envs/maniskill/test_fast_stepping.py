@@ -79,30 +79,12 @@ def test_tasks_without_formulas_are_equal(task: str) -> None:
         assert_equal_steps(pair, random_policy(pair[0], seed), seed, steps=30)
 
 
-def pick(observation: Any) -> Any:
-    """Go above the cube, down, grasp it and carry it to the goal (PickCube, pd_ee_delta_pos)."""
-    grasped, gripper, goal, cube = observation[18], observation[19:22], observation[26:29], observation[29:32]
-    above = np.linalg.norm((cube - gripper)[:2]) < 0.012
-    way = goal - cube if grasped else cube + np.array([0, 0, 0 if above else 0.06]) - gripper
-    closed = grasped or (above and abs(way[2]) < 0.01)
-    return np.array([*np.clip(8 * way, -1, 1), -1 if closed else 1], np.float32)
-
-
-def push(observation: Any) -> Any:
-    """Go behind the cube and push it forward (PushCube, pd_ee_delta_pos)."""
-    gripper, cube = observation[18:21], observation[28:31]
-    behind = cube - np.array([0.06, 0, 0])
-    lined_up = np.linalg.norm((behind - gripper)[1:]) < 0.015 and gripper[0] < cube[0] - 0.02
-    way = np.array([0.1, cube[1] - gripper[1], 0]) if lined_up else behind - gripper
-    return np.array([*np.clip(8 * way, -1, 1), -1], np.float32)
-
-
-@pytest.mark.parametrize(("task", "policy"), [("PickCube-v1", pick), ("PushCube-v1", push)])
-def test_contacts_and_successes_are_equal(task: str, policy: Policy) -> None:
+@pytest.mark.parametrize("task", ["PickCube-v1", "PushCube-v1", "StackCube-v1"])
+def test_contacts_and_successes_are_equal(task: str) -> None:
     pair = make_pair(f"maniskill/{task}", "pd_ee_delta_pos")
-    episodes = [assert_equal_steps(pair, policy, seed, steps=40) for seed in range(5)]
-    assert sum(any(info["success"] for info in infos) for infos in episodes) >= 4
-    assert task == "PushCube-v1" or sum(info["grasp"] for infos in episodes for info in infos) > 100
+    episodes = [assert_equal_steps(pair, lambda _: pair[0].scripted_action(), seed, steps=40) for seed in range(4)]
+    assert sum(any(info["success"] for info in infos) for infos in episodes) >= 3
+    assert task == "PushCube-v1" or sum(info["grasp"] for infos in episodes for info in infos) > 20
 
 
 def test_both_ways_of_stepping_can_be_mixed() -> None:
