@@ -130,6 +130,13 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     return env
 
 
+@FAMILIES.register("maniskill")
+def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    from rewardlab.envs.maniskill.env import make_maniskill_vec_env
+
+    return make_maniskill_vec_env(cfg)
+
+
 def _check_options(cfg: EnvConfig, offered: tuple[str, ...]) -> None:
     for name in cfg.options:
         if name not in offered:
