@@ -4,6 +4,7 @@ Copies are held by groups. A group is a set of copies in one process; what happe
 never on how copies are shared out.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -36,6 +37,14 @@ class CopyStep:
     final_info: Info | None = None
 
 
+@dataclass(frozen=True)
+class KeptState:
+    """A state that can be drawn later, and the frames of it that were drawn already."""
+
+    state: Any
+    drawn: dict[tuple[str, Size], Frame]
+
+
 class EnvCopy:
     """One of the environments: resets itself where an episode ends, and keeps what the last frame is drawn from.
 
@@ -51,20 +60,32 @@ class EnvCopy:
         self._drawn: dict[tuple[str, Size], Frame] = {}
         self._last_drawn: dict[tuple[str, Size], Frame] = {}
         self._last_state: Any = None
+        self._states: deque[KeptState] = deque(maxlen=0)  # the last states of this episode
+        self._ended_states: deque[KeptState] = deque()  # of the episode before it
         self.frames_drawn = 0
 
     def keep_last_frames(self, wanted: Wanted) -> None:
         """From now on, draw these cameras at these sizes at the end of each episode."""
         self._wanted = wanted
 
+    def keep_last_states(self, count: int) -> bool:
+        """From now on, keep the last `count` states of each episode; return whether the environment can do that."""
+        if self._keeps_state:
+            self._states = deque(maxlen=count)
+        return self._keeps_state
+
     def reset(self, seed: int | None, options: Info | None) -> tuple[Any, Info]:
         self._drawn = {}
-        return self.env.reset(seed=seed, options=options)
+        self._ended_states, self._states = self._states, deque(maxlen=self._states.maxlen)
+        result = self.env.reset(seed=seed, options=options)
+        self._keep_state()
+        return result
 
     def step(self, action: Any) -> CopyStep:
         self._drawn = {}
         observation, reward, terminated, truncated, info = self.env.step(action)
         if not (terminated or truncated):
+            self._keep_state()
             return CopyStep(observation, reward, False, False, info)
         self._keep_last_frame()
         last, last_info = deepcopy(observation), info
@@ -73,27 +94,48 @@ class EnvCopy:
 
     def draw(self, cameras: Sequence[str], size: Size, *, final: bool) -> dict[str, Frame]:
         """Return the present frame of each camera, or that of the last episode's end."""
-        drawn = self._last_drawn if final else self._drawn
+        if final:
+            return self._draw(self._last_drawn, cameras, size, self._last_state, final=True)
+        return self._draw(self._drawn, cameras, size)
+
+    def draw_last_states(self, cameras: Sequence[str], size: Size) -> dict[str, Array]:
+        """Return the frames [n, H, W, 3] of the kept states of the last episode by camera, in time order."""
+        frames = [self._draw(kept.drawn, cameras, size, kept.state, final=True) for kept in self._ended_states]
+        return {camera: np.stack([frame[camera] for frame in frames]) for camera in cameras}
+
+    def _draw(
+        self,
+        drawn: dict[tuple[str, Size], Frame],
+        cameras: Sequence[str],
+        size: Size,
+        state: Any = None,
+        *,
+        final: bool = False,
+    ) -> dict[str, Frame]:
+        """Return the frames in `drawn`, after adding those that are missing: of the present, or of a kept state."""
         if missing := [camera for camera in cameras if (camera, size) not in drawn]:
-            if final and self._last_state is None:
+            if final and state is None:
                 raise DataError(f"the last frame of camera {missing[0]} was not drawn: call keep_last_frames first")
             self.frames_drawn += len(missing)
             inner: Any = self.env.unwrapped
-            found = (
-                inner.draw_state(self._last_state, missing, size) if final else draw_cameras(self.env, missing, size)
-            )
+            found = inner.draw_state(state, missing, size) if final else draw_cameras(self.env, missing, size)
             drawn |= {(camera, size): found[camera] for camera in missing}
         return {camera: drawn[camera, size] for camera in cameras}
 
+    def _keep_state(self) -> None:
+        if self._states.maxlen:
+            inner: Any = self.env.unwrapped
+            self._states.append(KeptState(inner.keep_state(), self._drawn))
+
     def _keep_last_frame(self) -> None:
-        self._last_drawn, self._last_state = {}, None
+        self._last_drawn, self._last_state = self._drawn, None
         if self._keeps_state:
             inner: Any = self.env.unwrapped
             self._last_state = inner.keep_state()
+            self._states.append(KeptState(self._last_state, self._drawn))
         else:
             for size, cameras in self._wanted.items():
                 self.draw(cameras, size, final=False)
-            self._last_drawn = self._drawn
 
 
 class CopyGroup:
@@ -112,9 +154,15 @@ class CopyGroup:
         frames = [self.copies[row].draw(cameras, size, final=final) for row in rows]
         return {camera: np.stack([frame[camera] for frame in frames]) for camera in cameras}
 
+    def draw_last_states(self, rows: Sequence[int], cameras: Sequence[str], size: Size) -> list[dict[str, Array]]:
+        return [self.copies[row].draw_last_states(cameras, size) for row in rows]
+
     def keep_last_frames(self, wanted: Wanted) -> None:
         for copy in self.copies:
             copy.keep_last_frames(wanted)
+
+    def keep_last_states(self, count: int) -> bool:
+        return all([copy.keep_last_states(count) for copy in self.copies])
 
     def call(self, rows: Sequence[int], name: str, *args: Any) -> list[Any]:
         """Return what a method of each environment returns, or the value of an attribute."""
@@ -191,6 +239,16 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         """Return frames uint8 [n, H, W, 3] by camera, of all environments or of `env_ids`."""
         rows = range(self.num_envs) if env_ids is None else [int(row) for row in env_ids]
         return self._group.draw(list(rows), cameras, image_size, final=final)
+
+    def keep_last_states(self, count: int) -> bool:
+        """From now on, keep the last `count` states of each episode; return whether the environments can do that."""
+        return self._group.keep_last_states(count)
+
+    def render_last_states(
+        self, cameras: Sequence[str], image_size: Size, env_ids: Sequence[int]
+    ) -> list[dict[str, Array]]:
+        """Draw the last states of the episodes that ended in these environments: for each, [n, H, W, 3] by camera."""
+        return self._group.draw_last_states(env_ids, cameras, image_size)
 
     def call(self, name: str, *args: Any) -> tuple[Any, ...]:
         """Return what a method of each environment returns, or the value of an attribute."""

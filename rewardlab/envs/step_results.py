@@ -87,9 +87,30 @@ class CameraFrames:
             raise DataError("the environment resets in the same step but gives no infos['final_obs']")
         observed = self._observed(final_rows(infos["final_obs"], env_ids))
         for camera, frames in infos.get(FINAL_FRAMES, {}).items():
-            if camera in self.cameras and self._fits(camera, frames):
+            if camera in self.cameras and self._fits(camera, frames.shape):
                 observed[camera] = frames[env_ids]
         return self._complete(observed, env_ids=env_ids, final=True)
+
+    def drawn_cameras(self) -> tuple[str, ...]:
+        """Return the cameras whose pictures are not in the observations at the wanted size, so that they are drawn."""
+        parts = camera_images(self.env.observation_space, unnamed=self._only)
+        taken = {c for c, part in parts.items() if self._render_cameras is None or self._fits(c, part.shape or ())}
+        return tuple(camera for camera in self.cameras if camera not in taken)
+
+    def keep_last_states(self, count: int) -> bool:
+        """Let the environment keep the last states of episodes, for `last_states`; return whether it can do that."""
+        keep = getattr(self.env.unwrapped, "keep_last_states", None)
+        return keep is not None and bool(keep(count))
+
+    def last_states(self, env_ids: Sequence[int]) -> list[dict[str, Frames]]:
+        """Draw the last states of the episodes that ended in these environments, [n, H, W, 3] by camera for each."""
+        inner: Any = self.env.unwrapped
+        found: list[dict[str, Frames]] = [{} for _ in env_ids]
+        for size, cameras in self.by_size(self.cameras).items():
+            drawn = inner.render_last_states(cameras, image_size=size, env_ids=env_ids)
+            for pictures, more in zip(found, drawn, strict=True):
+                pictures.update(self._as_wanted({camera: to_numpy(frames) for camera, frames in more.items()}))
+        return found
 
     def following(self, obs: Any, infos: Infos, ended: Bools) -> dict[str, Frames]:
         """Return the frame that followed each action: that of `obs`, or the true last one where an episode `ended`."""
@@ -111,14 +132,17 @@ class CameraFrames:
 
     def _complete(self, pictures: dict[str, Array], **which: Any) -> dict[str, Frames]:
         if self._render_cameras is not None:
-            pictures = {camera: found for camera, found in pictures.items() if self._fits(camera, found)}
+            pictures = {camera: found for camera, found in pictures.items() if self._fits(camera, found.shape)}
         absent = [camera for camera in self.cameras if camera not in pictures]
         if absent:
             pictures |= self._draw(absent, **which)
         for camera in absent:
             if camera not in pictures:
                 raise self._missing(camera)
-        frames = {camera: to_uint8_hwc(pictures[camera], camera) for camera in self.cameras}
+        return self._as_wanted({camera: pictures[camera] for camera in self.cameras})
+
+    def _as_wanted(self, pictures: Mapping[str, Array]) -> dict[str, Frames]:
+        frames = {camera: to_uint8_hwc(found, camera) for camera, found in pictures.items()}
         return {c: resize_frames(frames[c], self._sizes[c], c) if c in self._sizes else frames[c] for c in frames}
 
     def _draw(self, cameras: Sequence[str], env_ids: Array | None = None, **which: Any) -> dict[str, Array]:
@@ -139,10 +163,10 @@ class CameraFrames:
             grouped.setdefault(self._sizes[camera].pixels if camera in self._sizes else None, []).append(camera)
         return grouped
 
-    def _fits(self, camera: str, pictures: Array) -> bool:
-        if pictures.ndim != 4 or 3 not in (pictures.shape[-1], pictures.shape[1]):
+    def _fits(self, camera: str, shape: tuple[int, ...]) -> bool:
+        if len(shape) != 4 or 3 not in (shape[-1], shape[1]):
             return False
-        size = pictures.shape[1:3] if pictures.shape[-1] == 3 else pictures.shape[2:]
+        size = shape[1:3] if shape[-1] == 3 else shape[2:]
         return camera not in self._sizes or size == self._sizes[camera].pixels
 
     def _offered(self) -> list[str]:
