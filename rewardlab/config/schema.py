@@ -147,6 +147,7 @@ class RunnerConfig:
 class EnvConfig:
     id: str = "tabletop/PickCube"  # "tabletop/PickCube", "tabletop/PegInsertion" or any Gymnasium id
     num_envs: PositiveInt = 1  # environments stepped as one batch
+    processes: PositiveInt | None = None  # that share them out; null = the cores if a step is expensive, else 1
     max_episode_steps: PositiveInt | None = None  # null = the environment's own limit
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward
     # What the policy sees; "proprio+images": pictures and the state of the robot, not of the scene (tabletop).

@@ -1,7 +1,6 @@
 """Builds any Gymnasium environment by its id, as a vector environment that resets in the same step."""
 
 import os
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import draw_cameras
 from rewardlab.envs.checked import CheckedEnv
-from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.make_copies import make_copies
 from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.observations import IMAGE_PART, VECTOR_PARTS, read_parts
 from rewardlab.registry import unknown_name
@@ -21,14 +20,14 @@ SMALLEST = 10_000  # bytes that a copy of the smallest environment takes
 
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    """Build `cfg.num_envs` copies of the environment `cfg.id`, stepped one after the other."""
+    """Build `cfg.num_envs` copies of the environment `cfg.id`."""
     needed, memory = cfg.num_envs * SMALLEST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise ConfigError(
             f"num_envs: found {cfg.num_envs}, but so many of '{cfg.id}' need at least {needed / 1e9:,.0f} GB, and this "
             f"machine has {memory / 1e9:,.0f} GB; expected fewer"
         )
-    return CopiesVectorEnv([partial(_make_one, cfg)] * cfg.num_envs)
+    return make_copies(cfg, _make_one)
 
 
 def _make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:

@@ -21,7 +21,7 @@ EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
 
 # Family -> the keys of EnvConfig that it does not use.
 UNUSED: dict[str, tuple[str, ...]] = {
-    "tabletop": ("target_ee_pose",),
+    "tabletop": ("processes", "target_ee_pose"),
     "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
     "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
 }
@@ -97,6 +97,7 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         return make_gym_vec_env(cfg)
     if cfg.id != bitflip.ID:
         raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
+    _refuse(cfg, "processes")  # a batch of bits is one array
     _check_options(cfg, _BITFLIP_OPTIONS)
     env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
     env.spec = gymnasium.spec(cfg.id)
