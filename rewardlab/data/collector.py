@@ -67,7 +67,9 @@ class EpisodeBuffer:
         self.frame_rows.append(len(self.rows) - 1)
 
     def put_last_frames(self, pictures: Columns) -> None:
-        """Take the pictures of the last rows, which were drawn after the episode had ended."""
+        """Take the pictures of the last rows, if some were drawn after the episode had ended."""
+        if not pictures:
+            return
         count = max(map(len, pictures.values()))
         self.frames = self._frames_in_order() | pictures
         self.frame_rows = list(range(len(self.rows) - count, len(self.rows)))

@@ -69,15 +69,21 @@ class CollectedFrames:
         envs = np.flatnonzero(due)
         yield envs, self._now(obs, envs)
 
-    @property
-    def draws_after_end(self) -> bool:
-        """Whether pictures are drawn when an episode has ended, by `after_end`."""
-        return self._ended is not None
-
     def after_end(self, envs: Sequence[int]) -> list[Columns]:
-        """Return the pictures of the last frames of the episodes that ended in the last step, per environment."""
-        assert self._ended is not None
+        """Return pictures of the last frames of the episodes that ended in this step, if they were not taken before."""
+        if self._ended is None:
+            return [{} for _ in envs]
         return [_columns(pictures) for pictures in self._ended.last_states(envs)]
+
+    def keep_last(self, envs: Array) -> None:
+        """Tell the environment that the last frames of episodes in these environments will be asked for."""
+        self._running.keep_last(None if len(envs) == self._num_envs else envs)
+
+    def drop_last(self) -> None:
+        """Tell the environment that no pictures will be asked for any more."""
+        self._running.drop_last()
+        if self._ended is not None:
+            self._ended.keep_last_states(0)
 
     def _now(self, obs: Any, envs: Array) -> Columns:
         if not len(envs) or not self._running.cameras:

@@ -18,6 +18,7 @@ from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.envs.checked import check_vector_step
 from rewardlab.envs.collected_frames import CollectedFrames
+from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.last_frame import LastFrameWrapper
 from rewardlab.envs.step_results import check_autoreset, final_info, flags_of, says_success, success_of
 from rewardlab.errors import ConfigError, DataError
@@ -106,6 +107,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             run=run,
             worker=worker,
         )
+        self._keep_last_frames()
 
     @classmethod
     def as_planned(
@@ -156,6 +158,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting where `state_dict` was called; {"run": name} only names the run."""
         self._collector.load_state_dict(state)
+        self._keep_last_frames()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -167,6 +170,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
                 self._collector.seed = int(seed) if isinstance(seed, (int, np.integer)) else None
             begun = np.ones(self.num_envs, bool) if mask is None else np.asarray(mask, bool)
             self._begin(np.flatnonzero(begun[: self._watched]), obs, infos)
+        else:
+            self._drop_last_frames()
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -174,6 +179,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, reward, terminated, truncated, infos = check_vector_step(self.env.step(actions), self.env, self._steps)
         if not self.full:
             self._record(actions, obs, reward, terminated, truncated, infos)
+        if self.full:
+            self._drop_last_frames()
         return obs, reward, terminated, truncated, infos
 
     def close(self, **kwargs: Any) -> None:
@@ -207,9 +214,10 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             self._collector.add_frames(envs.tolist(), pictures)
         if len(ended):
             self._require_labels(infos)
-        self._collector.end(
-            ended.tolist(), last_frames=self._frames.after_end if self._frames.draws_after_end else None
-        )
+        wanted = self._collector.wanted()
+        self._collector.end(ended.tolist(), last_frames=self._frames.after_end)
+        if (self._collector.wanted() != wanted).any():
+            self._keep_last_frames()
         opening = {
             AutoresetMode.SAME_STEP: done,
             AutoresetMode.NEXT_STEP: ~running,  # the step after an end is the reset
@@ -217,6 +225,19 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         }[self._frames.autoreset]
         if opening.any() and not self.full:
             self._begin(np.flatnonzero(opening), obs, infos)
+
+    def _keep_last_frames(self) -> None:
+        """Let the environment keep the last frames of environments whose episodes can still be kept."""
+        self._frames.keep_last(np.flatnonzero(self._collector.wanted()))
+        self._keeps_last = True
+
+    def _drop_last_frames(self) -> None:
+        """Let it keep none: nothing is collected any more."""
+        if self._keeps_last:
+            self._keeps_last = False
+            self._frames.drop_last()
+            if isinstance(self.env, EndOnSuccess):
+                self.env.drop_frames()
 
     def _require_labels(self, infos: Any) -> None:
         """Raise or warn if the environment never reports success: all its episodes would be stored as failures."""
