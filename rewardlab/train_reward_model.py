@@ -155,7 +155,7 @@ def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
         for episode in read_episodes(*paths):
             name = f"{episode.path.parent.name}_{episode.path.stem}"
             frames = (zip(pictures[camera], labels, strict=True) for pictures, labels in episode.batches([camera]))
-            for time, (picture, label) in enumerate(chain.from_iterable(frames)):
+            for time, (picture, label) in zip(episode.frame_rows(), chain.from_iterable(frames), strict=True):
                 if label:
                     write_png(out / f"{name}_frame{time:03d}.png", picture)
                     count += 1

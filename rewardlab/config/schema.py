@@ -24,6 +24,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 from rewardlab.arguments import check_path, check_seed, split_device
+from rewardlab.frame_choice import FrameChoice
 from rewardlab.frame_sizes import Resize
 
 T = TypeVar("T")
@@ -67,6 +68,11 @@ def _place(place: object) -> object:
     return place
 
 
+def _frames(frames: object) -> object:
+    FrameChoice.parse(frames)
+    return frames
+
+
 def _device(device: object) -> object:
     kind, number = split_device(device if isinstance(device, str) else "")
     return kind if number is None else f"{kind}:{number}"
@@ -98,6 +104,7 @@ def _paths(paths: object) -> object:
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
+Frames = Annotated[str, BeforeValidator(_frames)]
 Device = Annotated[str, BeforeValidator(_device)]
 PathText = Annotated[str, BeforeValidator(_path)]
 Seed = Annotated[int, BeforeValidator(_seed)]
@@ -233,6 +240,7 @@ class CollectionConfig:
     success_dir: PathText | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: PathText | None = None  # failed episodes; likewise
     cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none
+    frames: Frames = "all"  # which frames get pictures: all, every:5 (and the last one), last:10; drawing costs time
     durable: bool = False  # wait for the disk, so that a power cut loses nothing: for robots
 
 

@@ -116,6 +116,21 @@ class CameraFrames:
         if keep is not None and self.autoreset == AutoresetMode.SAME_STEP:
             keep(self._owner, wanted, *env_ids)
 
+    def keep_last_states(self, count: int) -> bool:
+        """Let the environment keep the last states of episodes, for `last_states`; return whether it can do that."""
+        keep = getattr(self.env.unwrapped, "keep_last_states", None)
+        return keep is not None and bool(keep(count))
+
+    def last_states(self, env_ids: Sequence[int]) -> list[dict[str, Frames]]:
+        """Draw the last states of the episodes that ended in these environments, [n, H, W, 3] by camera for each."""
+        inner: Any = self.env.unwrapped
+        found: list[dict[str, Frames]] = [{} for _ in env_ids]
+        for size, cameras in self.by_size(self.cameras).items():
+            drawn = inner.render_last_states(cameras, image_size=size, env_ids=env_ids)
+            for pictures, more in zip(found, drawn, strict=True):
+                pictures.update(self._as_wanted({camera: to_numpy(frames) for camera, frames in more.items()}))
+        return found
+
     def following(self, obs: Any, infos: Infos, ended: Bools) -> dict[str, Frames]:
         """Return the frame that followed each action: that of `obs`, or the true last one where an episode `ended`."""
         check_autoreset(self.autoreset, infos)
@@ -143,7 +158,10 @@ class CameraFrames:
         for camera in absent:
             if camera not in pictures:
                 raise self._missing(camera)
-        frames = {camera: to_uint8_hwc(pictures[camera], camera) for camera in self.cameras}
+        return self._as_wanted({camera: pictures[camera] for camera in self.cameras})
+
+    def _as_wanted(self, pictures: Mapping[str, Array]) -> dict[str, Frames]:
+        frames = {camera: to_uint8_hwc(found, camera) for camera, found in pictures.items()}
         return {c: resize_frames(frames[c], self._sizes[c], c) if c in self._sizes else frames[c] for c in frames}
 
     def _draw(self, cameras: Sequence[str], env_ids: Array | None = None, **which: Any) -> dict[str, Array]:

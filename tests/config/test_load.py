@@ -192,6 +192,12 @@ def test_key_in_the_wrong_block_names_the_right_one() -> None:
         ),
         ("data.data_path=???", "data.data_path: not given, but required (??? in the config)"),
         ("data.data_path=${no.such.key}", "data.data_path: Interpolation key 'no.such.key' not found"),
+        (
+            "data.collection.frames=few",
+            'data.collection.frames: found "few", expected all, every:5 (each fifth frame of',
+        ),
+        ("data.collection.frames=every:0", 'data.collection.frames: found "every:0", expected all, every:5'),
+        ("data.collection.frames=10", "data.collection.frames: found 10, expected all, every:5"),
         ("data.collection.episodes=null", "data.collection.episodes: found null, expected a number of episodes"),
     ],
 )
