@@ -406,14 +406,14 @@ def _validate(full: dict[str, Any]) -> ExperimentConfig:
     except ValidationError as error:
         found = error.errors()
         kind = _RuleBroken if all(each["type"] == "rule" for each in found) else ConfigError
-        lines = [_message(each) for each in found[:MAX_MISTAKES]]
+        lines = [validation_message(each) for each in found[:MAX_MISTAKES]]
         lines += [f"... and {len(found) - MAX_MISTAKES} more"] if len(found) > MAX_MISTAKES else []
     # A mistake in env.train is found again in env.eval, which inherits it: say it once.
     inherited = {line.replace("env.train", "env.eval") for line in lines if "env.train" in line}
     raise kind("\n".join(line for line in lines if line not in inherited)) from None
 
 
-def _message(error: Any) -> str:
+def validation_message(error: Any) -> str:
     """One line: the key, what was found, what was expected."""
     kind, context = error["type"], error.get("ctx", {})
     key = ".".join(str(part) for part in error["loc"] if part not in ("[key]", *SEVERAL_MODELS))

@@ -22,6 +22,7 @@ EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
 # Family -> the keys of EnvConfig that it does not use.
 UNUSED: dict[str, tuple[str, ...]] = {
     "tabletop": ("target_ee_pose",),
+    "maniskill": ("target_ee_pose",),
     "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
     "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
 }
@@ -101,6 +102,13 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
     env.spec = gymnasium.spec(cfg.id)
     return env
+
+
+@FAMILIES.register("maniskill")
+def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    from rewardlab.envs.maniskill.env import make_maniskill_vec_env
+
+    return make_maniskill_vec_env(cfg)
 
 
 def _check_options(cfg: EnvConfig, offered: tuple[str, ...]) -> None:

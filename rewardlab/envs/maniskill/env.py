@@ -1,0 +1,133 @@
+"""One ManiSkill task on the CPU, as a single Gymnasium environment of NumPy arrays."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from rewardlab.config.schema import EnvConfig
+from rewardlab.envs.cameras import Frame, Size
+from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.maniskill.cameras import find_camera_names
+from rewardlab.envs.maniskill.drawing import Drawing, Floats, SceneState, find_drawing, read_state
+from rewardlab.envs.maniskill.options import ManiSkillOptions, read_options
+from rewardlab.envs.maniskill.simulator import build_simulator, find_task
+from rewardlab.keys import GRASP_KEYS
+from rewardlab.observations import to_numpy
+
+Info = dict[str, Any]
+MAX_SEED = 2**31
+
+
+def make_maniskill_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    """Build `cfg.num_envs` copies of the task `maniskill/<id>`."""
+    read_options(cfg.id, cfg.options)
+    return CopiesVectorEnv([partial(make_one, cfg)] * cfg.num_envs)
+
+
+def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
+    """Build one copy. Its episodes end at the time limit: success does not end them."""
+    env = ManiSkillEnv(cfg.id, read_options(cfg.id, cfg.options), sparse=cfg.reward == "sparse")
+    limit = cfg.max_episode_steps or find_task(cfg.id).max_episode_steps
+    return gymnasium.wrappers.TimeLimit(env, limit) if limit else env
+
+
+class ManiSkillEnv(gymnasium.Env[Any, Any]):
+    """A task of ManiSkill that is stepped on the CPU, drawn only when asked, and decided entirely by its seeds.
+
+    The reward is ManiSkill's `dense` one, or 1 at success and else 0. Only a state that the task calls a failure ends
+    an episode (few tasks have one); success does not.
+    """
+
+    def __init__(self, env_id: str, options: ManiSkillOptions, *, sparse: bool = False) -> None:
+        self.metadata = {"render_modes": ["rgb_array", "sensors", "all", "human"], "render_fps": 20}
+        self.env_id, self.options, self.sparse = env_id, options, sparse
+        reward_mode = _reward_mode(find_task(env_id).cls, sparse)
+        self.simulator = build_simulator(env_id, options, reward_mode=reward_mode, draws=False)
+        self.render_mode = options.render_mode
+        self.observation_space = self.simulator.single_observation_space
+        self._robot_spaces = self.simulator.single_action_space
+        self.action_space = spaces.flatten_space(self._robot_spaces)  # of several robots: one box
+        self.camera_names = find_camera_names(self.simulator)
+        self._rebuilds = self.simulator.reconfiguration_freq != 0
+        self._built_from: int | None = None
+        self._drawn: Drawing | None = None
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
+        """Start an episode; its seed is `seed`, or a draw from the generator that the last seed began."""
+        super().reset(seed=seed)
+        episode_seed = int(self.np_random.integers(MAX_SEED))
+        observation, info = self.simulator.reset(seed=episode_seed, options=options)
+        if self._rebuilds:
+            self._built_from = episode_seed
+        return _numpy(observation), _read_info(info)
+
+    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, Info]:
+        observation, reward, info = self._step_simulator(action)
+        return observation, reward, bool(info.get("fail", False)), False, info
+
+    def _step_simulator(self, action: Floats) -> tuple[Floats, float, Info]:
+        """Step physics and return what followed."""
+        command = spaces.unflatten(self._robot_spaces, np.asarray(action, np.float32))
+        observation, reward, _, _, found = self.simulator.step(command)
+        info = _read_info(found)
+        return _numpy(observation), float(info.get("success", False)) if self.sparse else float(reward), info
+
+    def render_cameras(self, cameras: Sequence[str], image_size: Size) -> dict[str, Frame]:
+        """Return what cameras see now."""
+        return self.draw_state(self.keep_state(), cameras, image_size)
+
+    def keep_state(self) -> SceneState:
+        """Return what `draw_state` needs to draw the present later."""
+        return read_state(self.simulator, self._built_from)
+
+    def draw_state(self, state: SceneState, cameras: Sequence[str], image_size: Size) -> dict[str, Frame]:
+        """Return what cameras saw in a state; physics does not notice."""
+        return self._drawing.draw(state, cameras, image_size)
+
+    def render(self) -> Any:
+        """Return ManiSkill's own picture for people; in the mode "human", its window."""
+        picture = self._drawing.render(self.keep_state())
+        return picture if self.render_mode == "human" else to_numpy(picture)[0]
+
+    def close(self) -> None:
+        self._drawn = None
+        self.simulator.close()
+
+    @property
+    def _drawing(self) -> Drawing:
+        """The drawing, built when a picture is first asked for."""
+        if self._drawn is None:
+            self._drawn = find_drawing(self.env_id, self.options, shared=not self._rebuilds)
+        return self._drawn
+
+
+def _reward_mode(task: Any, sparse: bool) -> str:
+    """Return ManiSkill's name of the reward; a task without a dense one gives 1 at success."""
+    return "sparse" if sparse or "dense" not in task.SUPPORTED_REWARD_MODES else "dense"
+
+
+def _read_info(info: Info) -> Info:
+    """Return facts of a step as Python numbers, with the names that the package uses."""
+    facts = {name: _number(value) for name, value in info.items() if name not in ("elapsed_steps", "reconfigure")}
+    for name in GRASP_KEYS:
+        if name in facts:
+            facts[GRASP_KEYS[0]] = bool(facts.pop(name))
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _number(value: Any) -> Any:
+    """Return the only row of a batch of one."""
+    if isinstance(value, dict):
+        return {name: _number(part) for name, part in value.items()}
+    row = to_numpy(value)
+    row = row[0] if row.ndim else row
+    return row.item() if row.ndim == 0 else row
+
+
+def _numpy(observation: Any) -> Floats:
+    return np.array(to_numpy(observation)[0], np.float32)  # a copy: ManiSkill may go on writing to it
