@@ -71,6 +71,13 @@ def _device(device: object) -> object:
     return kind if number is None else f"{kind}:{number}"
 
 
+def _module_and_name(name: object) -> object:
+    module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise ValueError("module:name of a class, such as gymnasium.wrappers:RescaleAction")
+    return name
+
+
 def _path(path: object) -> object:
     return check_path(path) if isinstance(path, str) else path
 
@@ -138,16 +145,25 @@ class RunnerConfig:
 
 
 @section
+class WrapperConfig:
+    name: Annotated[str, BeforeValidator(_module_and_name)]  # module:name of a class
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # its keyword arguments
+
+
+@section
 class EnvConfig:
-    id: str = "tabletop/PickCube"  # "tabletop/PickCube", "tabletop/PegInsertion" or any Gymnasium id
+    id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:id
     num_envs: PositiveInt = 1  # environments stepped as one batch
-    max_episode_steps: PositiveInt | None = None  # null = the environment's own limit
-    reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward
+    processes: PositiveInt | None = None  # that share them out; null = the cores if a step is expensive, else 1
+    max_episode_steps: PositiveInt | None = None  # of the policy; null = the environment's own limit
+    action_repeat: PositiveInt = 1  # steps of the environment for one of the policy; rewards are summed
+    reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward, or 1 for a step of success
     # What the policy sees; "proprio+images": pictures and the state of the robot, not of the scene (tabletop).
     obs_mode: Literal["state", "images", "state+images", "proprio+images"] = "state"
     cameras: tuple[str, ...] = ("base_camera",)
     image_size: ImageSize = (3, 64, 64)
-    success_hold_steps: PositiveInt | None = None  # frames of success in a row that end the episode; null = never
+    success_hold_steps: PositiveInt | None = None  # steps of success in a row that end the episode; null = never
+    wrappers: tuple[WrapperConfig, ...] = ()  # the user's own, the first one innermost
     target_ee_pose: Pose | None = None  # robots, refused until there is a driver: goal of the end effector (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
 

@@ -21,10 +21,10 @@ EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
 
 # Family -> the keys of EnvConfig that it does not use.
 UNUSED: dict[str, tuple[str, ...]] = {
-    "tabletop": ("target_ee_pose",),
+    "tabletop": ("processes", "target_ee_pose"),
     "maniskill": ("target_ee_pose",),
     "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
-    "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
+    "gymnasium": ("target_ee_pose",),
 }
 _TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
 _BITFLIP_OPTIONS = ("bits",)
@@ -68,7 +68,8 @@ def _refuse(cfg: EnvConfig, *unused: str) -> None:
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
     """Return whether cameras or sizes of pictures mean anything to an environment."""
     parts = read_parts(env.single_observation_space, batch_axes=0).values()
-    return hasattr(env.unwrapped, "render_cameras") or any(is_image(part.shape or ()) for part in parts)
+    drawn = hasattr(env.unwrapped, "render_cameras") and getattr(env.unwrapped, "camera_names", None) != ()
+    return drawn or any(is_image(part.shape or ()) for part in parts)
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
@@ -98,6 +99,7 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         return make_gym_vec_env(cfg)
     if cfg.id != bitflip.ID:
         raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
+    _refuse(cfg, "processes")  # a batch of bits is one array
     _check_options(cfg, _BITFLIP_OPTIONS)
     env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
     env.spec = gymnasium.spec(cfg.id)
