@@ -143,25 +143,25 @@ def _read(
 ) -> tuple[list[dict[str, Any]], Sequence[Override]]:
     """Return what the files of a configuration say, the strongest last, and the overrides of its keys."""
     shipped = (config_dir,) if config_dir is not None else default_config_dirs()
-    file, more = _find(name, config_files(config_dir), shipped)
+    file = _find(name, config_files(config_dir), shipped)
     groups, keys = _split_overrides(overrides, (file.parent, *shipped))
-    return [*_compose(file, groups, shipped), more], keys
+    return _compose(file, groups, shipped), keys
 
 
-def _find(name: str, files: Mapping[str, Path], shipped: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
-    """The file of a config, and keys that an older name of it stands for besides."""
+def _find(name: str, files: Mapping[str, Path], shipped: Sequence[Path]) -> Path:
+    """The file of a config."""
     if name.endswith(".yaml"):
         file = Path(name).absolute()
         if not _is_file(file) and os.path.lexists(file):
             raise ConfigError(f"{name} is not a file; expected a configuration file")
         if not _is_file(file):
             raise ConfigError(f"there is no configuration file {name}{_nearest_file(file, files)}")
-        return file, {}
-    name, more = todays_config(name, files)
+        return file
+    name = todays_config(name, files)
     if name not in files:
         where = ", ".join(map(str, shipped))
         raise ConfigError(f"{unknown_name('config', name, sorted(files))} (in {where}). A file is given as PATH.yaml")
-    return files[name], more
+    return files[name]
 
 
 def _is_file(path: Path) -> bool:
