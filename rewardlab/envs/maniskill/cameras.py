@@ -7,6 +7,7 @@ import numpy as np
 
 from rewardlab.envs.cameras import Size
 from rewardlab.envs.maniskill.options import CameraPose
+from rewardlab.envs.maniskill.shaders import choose_shaders
 from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
 
@@ -55,10 +56,9 @@ def find_cameras(env_id: str, simulator: Any, chosen: CameraPose | Literal["task
 def add_camera(scene: Any, settings: CameraSettings, size: Size) -> Any:
     """Add a camera to a scene, at its own size or another."""
     import sapien
-    from mani_skill.render import PREBUILT_SHADER_CONFIGS, set_shader_pack
 
     height, width = size or settings.size
-    set_shader_pack(PREBUILT_SHADER_CONFIGS["minimal"])  # the fastest
+    choose_shaders(scene)
     camera = sapien.render.RenderCameraComponent(width, height)
     if settings.fov is not None:
         camera.set_fovy(settings.fov, compute_x=True)

@@ -40,7 +40,7 @@ class Drawing:
     def __init__(self, env_id: str, options: ManiSkillOptions) -> None:
         self._options = options
         self._env_id = env_id
-        self._simulator = build_simulator(env_id, options, reward_mode="none", draws=True)
+        self._simulator = build_simulator(env_id, options, draws=True)
         self._built_from: int | None = None
         self._prepare()
 
@@ -49,7 +49,7 @@ class Drawing:
         simulator = self._simulator
         self._scene = simulator.scene.sub_scenes[0]
         if self._options.visuals == "cheap":
-            simplify_visuals(simulator)
+            simplify_visuals(self._scene)
         if self._options.show_goal:
             for hidden in simulator._hidden_objects:
                 hidden.show_visual()

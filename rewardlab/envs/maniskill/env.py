@@ -1,7 +1,6 @@
 """One ManiSkill task on the CPU, as a single Gymnasium environment of NumPy arrays."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -11,11 +10,12 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import Frame, Size
-from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.maniskill.cameras import find_camera_names
 from rewardlab.envs.maniskill.drawing import Drawing, Floats, SceneState, find_drawing, read_state
 from rewardlab.envs.maniskill.options import ManiSkillOptions, read_options
 from rewardlab.envs.maniskill.simulator import build_simulator, find_task
+from rewardlab.envs.single import finish
 from rewardlab.keys import GRASP_KEYS
 from rewardlab.observations import to_numpy
 
@@ -26,28 +26,29 @@ MAX_SEED = 2**31
 def make_maniskill_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """Build `cfg.num_envs` copies of the task `maniskill/<id>`."""
     read_options(cfg.id, cfg.options)
-    return CopiesVectorEnv([partial(make_one, cfg)] * cfg.num_envs)
+    return make_copies(cfg, make_one, expensive=True)
 
 
 def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     """Build one copy. Its episodes end at the time limit: success does not end them."""
-    env = ManiSkillEnv(cfg.id, read_options(cfg.id, cfg.options), sparse=cfg.reward == "sparse")
-    limit = cfg.max_episode_steps or find_task(cfg.id).max_episode_steps
-    return gymnasium.wrappers.TimeLimit(env, limit) if limit else env
+    env: gymnasium.Env[Any, Any] = ManiSkillEnv(cfg.id, read_options(cfg.id, cfg.options))
+    limit = find_task(cfg.id).max_episode_steps
+    if cfg.max_episode_steps is None and limit is not None:
+        env = gymnasium.wrappers.TimeLimit(env, limit)
+    return finish(env, cfg)
 
 
 class ManiSkillEnv(gymnasium.Env[Any, Any]):
     """A task of ManiSkill that is stepped on the CPU, drawn only when asked, and decided entirely by its seeds.
 
-    The reward is ManiSkill's `dense` one, or 1 at success and else 0. Only a state that the task calls a failure ends
-    an episode (few tasks have one); success does not.
+    The reward is ManiSkill's `dense` one; of a task without one, its `sparse` one. Only a state that the task calls a
+    failure ends an episode (few tasks have one); success does not.
     """
 
-    def __init__(self, env_id: str, options: ManiSkillOptions, *, sparse: bool = False) -> None:
+    def __init__(self, env_id: str, options: ManiSkillOptions) -> None:
         self.metadata = {"render_modes": ["rgb_array", "sensors", "all", "human"], "render_fps": 20}
-        self.env_id, self.options, self.sparse = env_id, options, sparse
-        reward_mode = _reward_mode(find_task(env_id).cls, sparse)
-        self.simulator = build_simulator(env_id, options, reward_mode=reward_mode, draws=False)
+        self.env_id, self.options = env_id, options
+        self.simulator = build_simulator(env_id, options, draws=False)
         self.render_mode = options.render_mode
         self.observation_space = self.simulator.single_observation_space
         self._robot_spaces = self.simulator.single_action_space
@@ -74,8 +75,7 @@ class ManiSkillEnv(gymnasium.Env[Any, Any]):
         """Step physics and return what followed."""
         command = spaces.unflatten(self._robot_spaces, np.asarray(action, np.float32))
         observation, reward, _, _, found = self.simulator.step(command)
-        info = _read_info(found)
-        return _numpy(observation), float(info.get("success", False)) if self.sparse else float(reward), info
+        return _numpy(observation), float(reward), _read_info(found)
 
     def render_cameras(self, cameras: Sequence[str], image_size: Size) -> dict[str, Frame]:
         """Return what cameras see now."""
@@ -104,11 +104,6 @@ class ManiSkillEnv(gymnasium.Env[Any, Any]):
         if self._drawn is None:
             self._drawn = find_drawing(self.env_id, self.options, shared=not self._rebuilds)
         return self._drawn
-
-
-def _reward_mode(task: Any, sparse: bool) -> str:
-    """Return ManiSkill's name of the reward; a task without a dense one gives 1 at success."""
-    return "sparse" if sparse or "dense" not in task.SUPPORTED_REWARD_MODES else "dense"
 
 
 def _read_info(info: Info) -> Info:

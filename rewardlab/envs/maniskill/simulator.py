@@ -12,19 +12,19 @@ from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.registry import unknown_name
 
 DEFAULT_CONTROL_MODE = "pd_ee_delta_pos"
+REWARD_MODES = ("dense", "sparse", "none")  # the first that a task has
 # What SAPIEN says where Vulkan finds no driver, or only one that lacks what SAPIEN needs.
 NO_DRIVER = ("vk::", "rendering device", "ErrorIncompatibleDriver", "vulkan")
 
 
-def build_simulator(env_id: str, options: ManiSkillOptions, *, reward_mode: str, draws: bool) -> Any:
+def build_simulator(env_id: str, options: ManiSkillOptions, *, draws: bool) -> Any:
     """Return ManiSkill's environment (a `BaseEnv` that steps a batch of one). Without `draws` it has no visuals."""
-    name = find_task(env_id).uid
+    task = find_task(env_id)
     _check_backends(env_id, options)
     return _build(
         env_id,
-        name,
         options,
-        reward_mode=reward_mode,
+        reward_mode=next(mode for mode in REWARD_MODES if mode in task.cls.SUPPORTED_REWARD_MODES),
         control_mode=find_control_mode(env_id, options),
         render_mode=options.render_mode if draws else None,
         render_backend=_render_backend(options) if draws else "none",
@@ -85,7 +85,7 @@ def _missing_assets(task: Any) -> list[str]:
 @functools.cache
 def _control_modes(env_id: str, robot: str | None) -> tuple[str, ...]:
     """Return the control modes of a task's robot, by building it once."""
-    simulator = _build(env_id, find_task(env_id).uid, ManiSkillOptions(robot_uids=robot), render_backend="none")
+    simulator = _build(env_id, ManiSkillOptions(robot_uids=robot), reward_mode="none", render_backend="none")
     agent = simulator.agent
     agents = [] if agent is None else getattr(agent, "agents", [agent])
     modes = [set(each.supported_control_modes) for each in agents]
@@ -95,13 +95,11 @@ def _control_modes(env_id: str, robot: str | None) -> tuple[str, ...]:
     return found
 
 
-def _build(env_id: str, name: str, options: ManiSkillOptions, **settings: Any) -> Any:
-    from mani_skill.utils.registration import REGISTERED_ENVS
-
+def _build(env_id: str, options: ManiSkillOptions, **settings: Any) -> Any:
+    task = find_task(env_id)
     settings |= {"num_envs": 1, "obs_mode": "state", "sim_backend": "physx_cpu", "sim_config": dict(options.sim_config)}
     if options.robot_uids is not None:
         settings["robot_uids"] = options.robot_uids
-    task = REGISTERED_ENVS[name]
     _check_task_arguments(env_id, task.cls, options)
     try:
         return task.make(**settings, **options.task)
@@ -113,7 +111,7 @@ def _build(env_id: str, name: str, options: ManiSkillOptions, **settings: Any) -
         if isinstance(error, FileNotFoundError):
             raise ConfigError(
                 f"environment '{env_id}' needs a file that is not on this machine ({error}): "
-                f"python -m mani_skill.utils.download_asset {name}"
+                f"python -m mani_skill.utils.download_asset {task.uid}"
             ) from error
         if user_traceback(error) is not None and "mani_skill" not in str(type(error).__module__):
             raise ConfigError(f"environment '{env_id}' fails with {type(error).__name__}: {error}") from error
