@@ -17,6 +17,7 @@ from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.envs.checked import check_vector_step
+from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.last_frame import LastFrameWrapper
 from rewardlab.envs.step_results import (
     CameraFrames,
@@ -105,6 +106,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             run=run,
             worker=worker,
         )
+        self._keep_last_frames()
 
     @classmethod
     def as_planned(
@@ -154,6 +156,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting where `state_dict` was called; {"run": name} only names the run."""
         self._collector.load_state_dict(state)
+        self._keep_last_frames()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -165,6 +168,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
                 self._collector.seed = int(seed) if isinstance(seed, (int, np.integer)) else None
             begun = np.ones(self.num_envs, bool) if mask is None else np.asarray(mask, bool)
             self._begin(np.flatnonzero(begun[: self._watched]), self._observe(obs), infos)
+        else:
+            self._drop_last_frames()
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -172,6 +177,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, reward, terminated, truncated, infos = check_vector_step(self.env.step(actions), self.env, self._steps)
         if not self.full:
             self._record(actions, obs, reward, terminated, truncated, infos)
+        if self.full:
+            self._drop_last_frames()
         return obs, reward, terminated, truncated, infos
 
     def close(self, **kwargs: Any) -> None:
@@ -211,6 +218,19 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         }[self._frames.autoreset]
         if opening.any() and not self.full:
             self._begin(np.flatnonzero(opening), observed, infos)
+
+    def _keep_last_frames(self) -> None:
+        """Let the environment keep the last frames of watched environments."""
+        self._frames.keep_last(None if self._watched == self.num_envs else np.arange(self._watched))
+        self._keeps_last = True
+
+    def _drop_last_frames(self) -> None:
+        """Let it keep none: nothing is collected any more."""
+        if self._keeps_last:
+            self._keeps_last = False
+            self._frames.drop_last()
+            if isinstance(self.env, EndOnSuccess):
+                self.env.drop_frames()
 
     def _require_labels(self, infos: Any) -> None:
         """Raise or warn if the environment never reports success: all its episodes would be stored as failures."""

@@ -89,8 +89,8 @@ class EnvWorker:
         self.success_detector = success_detector
         if success_detector is not None:
             success_detector.init_worker()
-            collected = () if collection is None else collection.cameras or ()
-            cameras = list(dict.fromkeys([*config.cameras, *collected]))
+            named = None if collection is None else collection.cameras
+            cameras = () if collection is None else config.cameras if named is None else named
             self.env = EndOnSuccess(self.env, self._predict_success, self._sizes(frames), cameras, config.frame_size)
         if collection is not None:
             self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training", worker=index)
@@ -122,6 +122,8 @@ class EnvWorker:
 
     def request_frames(self, request: FrameRequest | None) -> None:
         """Record the frames of another request from now on."""
+        if self._frames is not None:
+            self._frames.drop_last()
         self.request = request
         self._frames = self._camera_frames()
 
@@ -239,4 +241,5 @@ class EnvWorker:
         sizes = self._sizes(self.request)
         frames = CameraFrames(self.env, self.request.cameras, sizes, advice=". The reward model looks at it")
         frames.check()
+        frames.keep_last()
         return frames
