@@ -146,6 +146,7 @@ class RunnerConfig:
     val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
     save_interval: PositiveInt = 10  # epochs between two checkpoints; environments are reset at each
     checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
+    best_model_file: PathText | None = None  # train_reward: write the best model as one .pt file too; null = do not
     resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()
     logger: LoggerConfig = LoggerConfig()
