@@ -27,13 +27,29 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         with errors_of_environment(self._name, "reset"):
             result = self.env.reset(seed=seed, options=options)
-        return read_reset(result, self._name, self.observation_space)
+        observation, info = read_reset(result, self._name, self.observation_space)
+        self._check_finite("observation", observation, "reset")
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self._steps += 1
         with errors_of_environment(self._name, self._step):
             result = self.env.step(action)
-        return read_step(result, self._name, self._step, self.observation_space)
+        observation, reward, *ends = read_step(result, self._name, self._step, self.observation_space)
+        self._check_finite("reward", reward, self._step)
+        self._check_finite("observation", observation, self._step)
+        return (observation, reward, *ends)
+
+    def _check_finite(self, title: str, value: Any, when: str) -> None:
+        """Raise if a NaN or an infinity is among numbers: a policy or a reward would be NaN from then on."""
+        if isinstance(value, Mapping):
+            for key, part in value.items():
+                self._check_finite(f"{title}[{key!r}]", part, when)
+        elif not isinstance(value, np.ndarray) or value.dtype.kind == "f":
+            numbers = np.asarray(value)
+            if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+                bad = numbers[~np.isfinite(numbers)].flat[0]
+                raise _wrong(self._name, when, f"{title} is {bad}", "finite numbers")
 
     @property
     def _step(self) -> str:

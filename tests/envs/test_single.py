@@ -173,7 +173,7 @@ class Mission(Counter):
 
 
 def test_text_of_an_observation_is_left_out_and_said() -> None:
-    with pytest.warns(UserWarning, match=r"'Grid': 'mission' \(Text\) of its observations are left out"):
+    with pytest.warns(UserWarning, match=r"'Grid': its observations are used without 'mission' \(Text\)"):
         env = finish(Mission(), EnvConfig(id="Grid"))
     observation = env.reset(seed=0)[0]
     assert observation.tolist() == [0, 1, 0, 0, *[7] * 12]
