@@ -5,6 +5,7 @@ Copies are held by groups. A group is a set of copies in one process, this one (
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -56,6 +57,14 @@ class CopyDescription:
     camera_names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class KeptState:
+    """A state that can be drawn later, and the frames of it that were drawn already."""
+
+    state: Any
+    drawn: dict[tuple[str, Size], Frame]
+
+
 class EnvCopy:
     """One of the environments: resets itself where an episode ends, and keeps what the last frame is drawn from.
 
@@ -69,21 +78,31 @@ class EnvCopy:
         self._keeps_state = hasattr(env.unwrapped, "keep_state")
         self._wanted: Wanted = {}
         self._drawn: dict[tuple[str, Size], Frame] = {}
-        self._last_drawn: dict[tuple[str, Size], Frame] = {}
-        self._last_state: Any = None
+        self._last = KeptState(None, {})
+        self._states: deque[KeptState] = deque(maxlen=0)  # the last states of this episode
+        self._ended_states: deque[KeptState] = deque()  # of the episode before it
         self.frames_drawn = 0
 
     def keep_last_frames(self, wanted: Wanted) -> None:
         """From now on, draw these cameras at these sizes at the end of each episode."""
         self._wanted = wanted
 
+    def keep_last_states(self, count: int) -> bool:
+        """From now on, keep the last `count` states of each episode; return whether the environment can do that."""
+        self._states = deque(maxlen=count if self._keeps_state else 0)
+        return self._keeps_state
+
     def reset(self, seed: int | None, options: Info | None) -> tuple[Any, Info]:
         self._drawn = {}
-        return self.env.reset(seed=seed, options=options)
+        self._ended_states, self._states = self._states, deque(maxlen=self._states.maxlen)
+        result = self.env.reset(seed=seed, options=options)
+        self._keep_state()
+        return result
 
     def step(self, action: Any) -> CopyStep:
         self._drawn = {}
         observation, reward, terminated, truncated, info = self.env.step(action)
+        self._keep_state()
         if not (terminated or truncated):
             return CopyStep(observation, float(reward), False, False, info)
         self._keep_last_frame()
@@ -93,29 +112,49 @@ class EnvCopy:
 
     def draw(self, cameras: Sequence[str], size: Size, *, final: bool) -> dict[str, Frame]:
         """Return the present frame of each camera, or that of the last episode's end."""
-        drawn = self._last_drawn if final else self._drawn
-        if missing := [camera for camera in cameras if (camera, size) not in drawn]:
-            if final and self._last_state is None:
+        if final:
+            return self._draw_kept(self._last, cameras, size)
+        if missing := [camera for camera in cameras if (camera, size) not in self._drawn]:
+            self._add(self._drawn, draw_cameras(self.env, missing, size), missing, size)
+        return {camera: self._drawn[camera, size] for camera in cameras}
+
+    def draw_last_states(self, cameras: Sequence[str], size: Size) -> dict[str, Array]:
+        """Return the frames [n, H, W, 3] of the kept states of the last episode by camera, in time order."""
+        frames = [self._draw_kept(kept, cameras, size) for kept in self._ended_states]
+        return {camera: np.stack([frame[camera] for frame in frames]) for camera in cameras}
+
+    def _draw_kept(self, kept: KeptState, cameras: Sequence[str], size: Size) -> dict[str, Frame]:
+        if missing := [camera for camera in cameras if (camera, size) not in kept.drawn]:
+            if kept.state is None:
                 raise DataError(f"the last frame of camera {missing[0]} was not drawn: call keep_last_frames first")
-            self.frames_drawn += len(missing)
             inner: Any = self.env.unwrapped
-            found = (
-                inner.draw_state(self._last_state, missing, size) if final else draw_cameras(self.env, missing, size)
-            )
-            drawn |= {(camera, size): found[camera] for camera in missing}
-        return {camera: drawn[camera, size] for camera in cameras}
+            self._add(kept.drawn, inner.draw_state(kept.state, missing, size), missing, size)
+        return {camera: kept.drawn[camera, size] for camera in cameras}
+
+    def _add(
+        self, drawn: dict[tuple[str, Size], Frame], found: Mapping[str, Frame], cameras: Sequence[str], size: Size
+    ) -> None:
+        self.frames_drawn += len(cameras)
+        drawn |= {(camera, size): found[camera] for camera in cameras}
+
+    def _keep_state(self) -> None:
+        if self._states.maxlen:
+            inner: Any = self.env.unwrapped
+            self._states.append(KeptState(inner.keep_state(), self._drawn))
 
     def _keep_last_frame(self) -> None:
-        self._last_drawn, self._last_state = {}, None
+        self._last = KeptState(None, {})
         if not self._wanted:
             return
-        if self._keeps_state:
+        if self._states:
+            self._last = self._states[-1]
+        elif self._keeps_state:
             inner: Any = self.env.unwrapped
-            self._last_state = inner.keep_state()
+            self._last = KeptState(inner.keep_state(), self._drawn)
         else:
             for size, cameras in self._wanted.items():
                 self.draw(cameras, size, final=False)
-            self._last_drawn = self._drawn
+            self._last = KeptState(None, self._drawn)
 
 
 class CopyGroup:
@@ -146,6 +185,12 @@ class CopyGroup:
     def draw(self, rows: Sequence[int], cameras: Sequence[str], size: Size, final: bool) -> dict[str, Array]:
         frames = [self.copies[row].draw(cameras, size, final=final) for row in rows]
         return {camera: np.stack([frame[camera] for frame in frames]) for camera in cameras}
+
+    def draw_last_states(self, rows: Sequence[int], cameras: Sequence[str], size: Size) -> list[dict[str, Array]]:
+        return [self.copies[row].draw_last_states(cameras, size) for row in rows]
+
+    def keep_last_states(self, count: int) -> bool:
+        return all([copy.keep_last_states(count) for copy in self.copies])
 
     def keep_last_frames(self, wanted: Sequence[Wanted]) -> None:
         for copy, one in zip(self.copies, wanted, strict=True):
@@ -254,6 +299,19 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
             drawn = {camera: frames[order] for camera, frames in drawn.items()}
         return drawn
 
+    def keep_last_states(self, count: int) -> bool:
+        """From now on, keep the last `count` states of each episode; return whether the environments can do that."""
+        return all(self._set_up("keep_last_states", [(count,)] * len(self._groups)))
+
+    def render_last_states(
+        self, cameras: Sequence[str], image_size: Size, env_ids: Sequence[int]
+    ) -> list[dict[str, Array]]:
+        """Draw the last states of the episodes that ended in these environments: for each, [n, H, W, 3] by camera."""
+        shares = [(own, tuple(cameras), image_size) if own else None for own in self._split(env_ids)]
+        parts = [part for answer in self._ask("draw_last_states", shares) for part in answer]
+        found = dict(zip(sorted(env_ids), parts, strict=True))
+        return [found[env] for env in env_ids]
+
     def call(self, name: str, *args: Any) -> tuple[Any, ...]:
         """Return what a method of each environment returns, or the value of an attribute."""
         rows = list(range(self.num_envs))
@@ -306,12 +364,12 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
             raise next((error for error in errors if not isinstance(error, ProcessDied)), errors[0])
         return results
 
-    def _set_up(self, method: str, shares: Sequence[tuple[Any, ...]]) -> None:
+    def _set_up(self, method: str, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method of every group that is called again in a process that replaces another."""
         for group, args in zip(self._groups, shares, strict=True):
             if isinstance(group, ProcessGroup):
                 group.remember(method, *args)
-        self._ask(method, shares)
+        return self._ask(method, shares)
 
     def _share_observations(self) -> None:
         space = self.single_observation_space

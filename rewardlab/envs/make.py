@@ -13,6 +13,7 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs.metaworld.make import make_metaworld_vec_env
 from rewardlab.envs.single import find_wrapper, wrap
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
@@ -91,6 +92,7 @@ def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
+FAMILIES.register("metaworld")(make_metaworld_vec_env)
 
 
 @FAMILIES.register("tabletop")
@@ -126,6 +128,13 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     )
     env.spec = gymnasium.spec(cfg.id)
     return env
+
+
+@FAMILIES.register("maniskill")
+def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    from rewardlab.envs.maniskill.env import make_maniskill_vec_env
+
+    return make_maniskill_vec_env(cfg)
 
 
 def _check_options(cfg: EnvConfig, offered: tuple[str, ...]) -> None:
