@@ -45,11 +45,8 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         if isinstance(value, Mapping):
             for key, part in value.items():
                 self._check_finite(f"{title}[{key!r}]", part, when)
-        elif not isinstance(value, np.ndarray) or value.dtype.kind == "f":
-            numbers = np.asarray(value)
-            if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-                bad = numbers[~np.isfinite(numbers)].flat[0]
-                raise _wrong(self._name, when, f"{title} is {bad}", "finite numbers")
+        elif (bad := _not_finite(value)) is not None:
+            raise _wrong(self._name, when, f"{title} is {bad}", "finite numbers")
 
     @property
     def _step(self) -> str:
@@ -133,6 +130,8 @@ def _check_observation(observation: Any, space: spaces.Space[Any], name: str, wh
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     """Return the shape of numbers, without copying a tensor from its device; None for everything else."""
+    if isinstance(value, (float, bool, int)):
+        return ()
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         try:
             value = np.asarray(value)
@@ -140,6 +139,17 @@ def _shape(value: Any) -> tuple[int, ...] | None:
             return None
     numeric = value.dtype.kind in "biuf" if isinstance(value.dtype, np.dtype) else True
     return tuple(value.shape) if numeric else None
+
+
+def _not_finite(value: Any) -> Any:
+    """Return the first NaN or infinity among numbers; None if there is none."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else value
+    numbers = np.asarray(value)
+    if numbers.dtype.kind != "f" or (numbers.ndim == 1 and math.isfinite(numbers.dot(numbers))):  # the usual, quickly
+        return None
+    bad = numbers[~np.isfinite(numbers)]
+    return bad[0] if len(bad) else None
 
 
 def _alone(value: Any) -> Any:

@@ -143,7 +143,7 @@ def test_tensors_and_a_batch_of_one_become_plain_values() -> None:
     observation, reward, terminated, _, info = rows[-1]
     assert isinstance(observation, np.ndarray)
     assert (observation.shape, reward, terminated) == ((2,), 0.5, True)
-    assert info["success"] == np.True_
+    assert info["success"] is True
     assert isinstance(info["more"]["pose"], np.ndarray)
     assert info["more"]["pose"].shape == (7,)
 
