@@ -136,7 +136,8 @@ class RunnerConfig:
     max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
     stop_at_success: Probability | None = None  # train_policy: stop when this share of evaluated episodes succeed
     stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
-    val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
+    val_check_interval: PositiveInt = 1  # epochs between two validations
+    eval_episodes: PositiveInt | None = None  # of a policy's validation; null = one in each of env.eval.num_envs
     save_interval: PositiveInt = 10  # epochs between two checkpoints; environments are reset at each
     checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
     resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
@@ -179,7 +180,7 @@ class WrapperConfig:
 class EnvConfig:
     id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:id
     num_envs: PositiveInt = 1  # environments stepped as one batch
-    processes: PositiveInt | None = None  # that share them out; null = the cores if a step is expensive, else 1
+    processes: PositiveInt | None = None  # that step them; null = as many as cores if a step is expensive, else 1
     max_episode_steps: PositiveInt | None = None  # of the policy; null = the environment's own limit
     action_repeat: PositiveInt = 1  # steps of the environment for one of the policy; rewards are summed
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward, or 1 for a step of success

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from rewardlab.data.episodes import Array
 from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.devices import device_of, seeded_generator, to_device
+from rewardlab.errors import ProcessDied
 from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.observations import Observation, to_batch
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
@@ -30,6 +31,7 @@ from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import FrameScores
 
 SCORED_STEPS = 4  # steps whose frames are scored together, while the next steps are collected
+ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
 ATTEMPTS = 3  # number of times that a rollout is collected at most, if workers die
 
 
@@ -172,19 +174,22 @@ class Lanes:
     def collect(self, iteration: int, steps: int, *, reset: bool, at_random: bool = False) -> Rollout:
         """Collect `steps` steps of all environments; with `reset`, reset all of them first.
 
-        If a worker dies, it is restarted and the rollout is collected again after a reset; the steps of the failed
-        attempt are dropped, so that nothing is counted twice.
+        If a worker dies, or a process that steps environments for it, it is restarted and the rollout is collected
+        again after a reset; the steps of the failed attempt are dropped, so that nothing is counted twice.
         """
         replaced: list[str] = []
         for attempt in range(ATTEMPTS):
             try:
                 rollout = self._collect(iteration, attempt, steps, reset or attempt > 0, at_random)
                 return replace(rollout, replaced=tuple(replaced))
-            except WorkerDied as error:
+            except ProcessDied as error:
                 if attempt == ATTEMPTS - 1:
                     raise
-                message = f"{error}; the worker is restarted and the rollout collected again"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                replacing = "the worker is restarted and the rollout collected again"
+                if not isinstance(error, WorkerDied):  # its worker has replaced it already
+                    replacing = "the rollout is collected again"
+                    replaced.append(ENV_PROCESS)
+                warnings.warn(f"{error}; {replacing}", RuntimeWarning, stacklevel=2)
                 replaced += self._restart_dead_workers()
         raise AssertionError("unreachable")
 
