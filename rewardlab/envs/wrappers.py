@@ -274,7 +274,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return {name: flags[: self._watched] for name, flags in labels.items()}
 
     def _locate(self, env: int) -> str:
-        return f"'{self._collector.task}', {self._collector.locate(env)}"
+        return self._collector.locate(env)
 
     def _observe(self, obs: Any) -> Columns:
         envs = None if self._watched == self.num_envs else np.arange(self._watched)
