@@ -9,7 +9,7 @@ import pytest
 
 from rewardlab.envs.maniskill.env import ManiSkillEnv, find_stepper
 from rewardlab.envs.maniskill.fast_stepping import FastStepper
-from rewardlab.envs.maniskill.options import ManiSkillOptions
+from rewardlab.envs.maniskill.options import ManiSkillOptions, read_options
 from rewardlab.errors import ConfigError
 
 Policy = Callable[[Any], Any]  # observation -> action
@@ -30,6 +30,8 @@ def test_stepping_is_fast_where_it_can_be() -> None:
         assert find_stepper("maniskill/X", slow, ManiSkillOptions()) is None
     with pytest.raises(ConfigError, match=r"maniskill/X.*options\.stepping is fast.*use auto"):
         find_stepper("maniskill/X", several, ManiSkillOptions(stepping="fast"))
+    with pytest.raises(ConfigError, match=r"maniskill/X.*options\.stepping.*auto.*fast.*original"):
+        read_options("maniskill/X", {"stepping": "quick"})
 
 
 def make_pair(task: str, control_mode: str) -> list[ManiSkillEnv]:
@@ -84,7 +86,7 @@ def test_contacts_and_successes_are_equal(task: str) -> None:
     pair = make_pair(f"maniskill/{task}", "pd_ee_delta_pos")
     episodes = [assert_equal_steps(pair, lambda _: pair[0].scripted_action(), seed, steps=40) for seed in range(4)]
     assert sum(any(info["success"] for info in infos) for infos in episodes) >= 3
-    assert task == "PushCube-v1" or sum(info["grasp"] for infos in episodes for info in infos) > 20
+    assert task != "PickCube-v1" or sum(info["grasp"] for infos in episodes for info in infos) > 20
 
 
 def test_both_ways_of_stepping_can_be_mixed() -> None:
