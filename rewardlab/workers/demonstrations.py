@@ -28,10 +28,14 @@ def read_demonstrations(
     example = to_batch(as_observation(batch_space(observation_space).sample()))
     shapes: Shapes = {key: tuple(part.shape[1:]) for key, part in example.items(include_nested=True, leaves_only=True)}
     batches, frames = [], []
-    for episode in read_episodes(path):
-        transitions = episode.load().transitions()
-        batches.append(_demonstration(transitions, shapes, episode.path))
-        frames.append({camera: _frames(transitions, camera, episode.path) for camera in cameras})
+    for stored in read_episodes(path):
+        episode = stored.load()
+        if episode.lacks_pictures and (cameras or any("images" in key for key in shapes)):
+            who = "the reward model" if cameras else "the policy"
+            raise DataError(f"{stored.path}: {who} looks at pictures{episode.explain_missing()}")
+        transitions = episode.transitions()
+        batches.append(_demonstration(transitions, shapes, stored.path))
+        frames.append({camera: _frames(transitions, camera, stored.path) for camera in cameras})
     return TensorDict.cat(batches), {camera: torch.cat([part[camera] for part in frames]) for camera in cameras}
 
 
