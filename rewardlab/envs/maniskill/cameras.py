@@ -45,15 +45,27 @@ def find_cameras(env_id: str, simulator: Any, chosen: CameraPose | Literal["task
     ManiSkill's camera for people (the last one) where no better one is known.
     """
     own = {name: _own_settings(simulator, config) for name, config in _own_cameras(simulator).items()}
-    if isinstance(chosen, CameraPose):
-        return own | {DEFAULT_CAMERA: _still(chosen)}
+    if (pose := chosen_pose(env_id, chosen)) is not None:
+        return own | {DEFAULT_CAMERA: _still(pose)}
     if chosen == "task" and DEFAULT_CAMERA in own:
         return own
-    if (name := env_id.removeprefix("maniskill/")) in GOOD_CAMERAS and chosen is None:
-        return own | {DEFAULT_CAMERA: _still(GOOD_CAMERAS[name])}
     if own:
         return own | {DEFAULT_CAMERA: list(own.values())[-1]}
     raise ConfigError(f"'{env_id}' has no camera of its own; say options.camera with eye and target")
+
+
+def chosen_pose(env_id: str, chosen: CameraPose | Literal["task"] | None) -> CameraPose | None:
+    """Return where base_camera stands: where it was told to, or where success can be seen; None if neither is known."""
+    if chosen is None:
+        return GOOD_CAMERAS.get(env_id.removeprefix("maniskill/"))
+    return chosen if isinstance(chosen, CameraPose) else None
+
+
+def look_at(camera: CameraPose) -> Any:
+    """Return the pose of a camera as SAPIEN's."""
+    from mani_skill.utils.sapien_utils import look_at
+
+    return look_at(camera.eye, camera.target).sp
 
 
 def add_camera(scene: Any, settings: CameraSettings, size: Size) -> Any:
@@ -83,10 +95,7 @@ def add_camera(scene: Any, settings: CameraSettings, size: Size) -> Any:
 
 
 def _still(camera: CameraPose) -> CameraSettings:
-    from mani_skill.utils.sapien_utils import look_at
-
-    pose = look_at(camera.eye, camera.target).sp
-    return CameraSettings(pose, camera.size, camera.fov, None, near=0.01, far=100)
+    return CameraSettings(look_at(camera), camera.size, camera.fov, None, near=0.01, far=100)
 
 
 def _own_cameras(simulator: Any) -> dict[str, Any]:

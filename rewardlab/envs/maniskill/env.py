@@ -28,8 +28,11 @@ MAX_SEED = 2**31
 
 
 def make_maniskill_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    """Build `cfg.num_envs` copies of the task `maniskill/<id>`."""
-    read_options(cfg.id, cfg.options)
+    """Build `cfg.num_envs` copies of the task `maniskill/<id>`, or ManiSkill's own batch on a GPU."""
+    if (options := read_options(cfg.id, cfg.options)).sim_backend == "gpu":
+        from rewardlab.envs.maniskill.gpu_batch import make_gpu_batch  # takes seconds: torch
+
+        return make_gpu_batch(cfg, options)
     return make_copies(cfg, make_one, expensive=True)
 
 

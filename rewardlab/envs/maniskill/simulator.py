@@ -22,20 +22,40 @@ DOWNLOAD = "python -m mani_skill.utils.download_asset"
 
 def build_simulator(env_id: str, options: ManiSkillOptions, *, draws: bool) -> Any:
     """Return ManiSkill's environment, a `BaseEnv` that steps a batch of one; without `draws` it has no visuals."""
-    task, facts = find_task(env_id), _probe(env_id, options.robot_uids, options.render_backend)
+    facts = _probe(env_id, options.robot_uids, options.render_backend)
+    backend = _render_backend(options.render_backend) if draws or facts.needs_visuals else "none"
+    mode = options.render_mode if draws else None
+    return _build(
+        env_id, options.render_backend, render_mode=mode, render_backend=backend, **_settings(env_id, options, facts)
+    )
+
+
+def build_batch(env_id: str, options: ManiSkillOptions, *, num_envs: int, sim_backend: str, **settings: Any) -> Any:
+    """Return ManiSkill's environment that steps and draws a batch on the device of `sim_backend`."""
+    import torch
+
+    if sim_backend == "physx_cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"environment '{env_id}': options.sim_backend: gpu needs a CUDA GPU, and torch finds none; use cpu"
+        )
+    facts = _probe(env_id, options.robot_uids, options.render_backend)
+    settings |= _settings(env_id, options, facts) | {"num_envs": num_envs, "sim_backend": sim_backend}
+    settings["render_backend"] = _render_backend(options.render_backend)
+    return _build(env_id, options.render_backend, render_mode=options.render_mode, **settings)
+
+
+def _settings(env_id: str, options: ManiSkillOptions, facts: "TaskFacts") -> dict[str, Any]:
+    task = find_task(env_id)
     _check_options(env_id, task, options, facts)
     default = DEFAULT_CONTROL_MODE if DEFAULT_CONTROL_MODE in facts.control_modes else None
-    settings = {
+    robot = {} if options.robot_uids is None else {"robot_uids": options.robot_uids}
+    return {
         "reward_mode": _reward_mode(task.cls),
         "control_mode": options.control_mode or default,
-        "render_mode": options.render_mode if draws else None,
-        "render_backend": _render_backend(options.render_backend) if draws or facts.needs_visuals else "none",
         "sim_config": dict(options.sim_config),
         **options.task,
+        **robot,
     }
-    if options.robot_uids is not None:
-        settings["robot_uids"] = options.robot_uids
-    return _build(env_id, options.render_backend, **settings)
 
 
 def find_task(env_id: str) -> Any:
@@ -60,6 +80,9 @@ class TaskFacts:
 
 @functools.cache
 def _registered_tasks(env_id: str) -> dict[str, Any]:
+    from rewardlab.envs.maniskill.driver import use_software_driver  # takes seconds: torch
+
+    use_software_driver()
     with _quiet():
         try:
             import mani_skill.envs
@@ -116,7 +139,7 @@ def _build(env_id: str, renderer: str, /, **settings: Any) -> Any:
         raise missing_vulkan_driver(env_id, str(error)) from error
     try:
         with _quiet(), _no_questions():
-            return task.make(num_envs=1, obs_mode="state", sim_backend="physx_cpu", **settings)
+            return task.make(obs_mode="state", **{"num_envs": 1, "sim_backend": "physx_cpu", **settings})
     except FileNotFoundError as error:
         raise ConfigError(
             f"environment '{env_id}' needs a file that is not on this machine ({error}). {DOWNLOAD} downloads files of "
@@ -171,8 +194,6 @@ def _reward_mode(task: Any) -> str:
 
 
 def _check_options(env_id: str, task: Any, options: ManiSkillOptions, facts: TaskFacts) -> None:
-    import torch
-
     if options.control_mode is not None and options.control_mode not in facts.control_modes:
         raise ConfigError(unknown_name(f"control_mode of '{env_id}'", options.control_mode, facts.control_modes))
     offered = set(inspect.signature(task.cls.__init__).parameters)
@@ -180,9 +201,6 @@ def _check_options(env_id: str, task: Any, options: ManiSkillOptions, facts: Tas
     for name in options.task:
         if name not in offered:
             raise ConfigError(unknown_name(f"option task of '{env_id}'", name, offered))
-    if options.sim_backend == "gpu":
-        problem = "is not built yet" if torch.cuda.is_available() else "needs a CUDA GPU, and torch finds none"
-        raise ConfigError(f"environment '{env_id}': options.sim_backend: gpu {problem}; use cpu")
 
 
 def _render_backend(asked: str) -> str:

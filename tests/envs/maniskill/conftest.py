@@ -7,12 +7,14 @@ import pytest
 
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.maniskill.driver import use_software_driver
 
 MakeEnv = Callable[..., CopiesVectorEnv]
 
 
 @pytest.fixture(scope="session")
 def simulator_installed() -> None:
+    use_software_driver()
     pytest.importorskip("mani_skill", reason="ManiSkill is not installed: make maniskill")
     sapien = pytest.importorskip("sapien")
     try:
