@@ -26,6 +26,10 @@ class ProcessDied(RewardlabError):
     """A process that did part of the work ended, and was or can be replaced: what it was doing must be done again."""
 
 
+class ProcessLost(RewardlabError):
+    """A process that did part of the work ended, and another one would end as well."""
+
+
 def user_traceback(error: BaseException) -> str | None:
     """Return the traceback of an error in the user's own code, cut to the user's frames; None if it has none.
 

@@ -18,8 +18,8 @@ from rewardlab.errors import ConfigError
 
 MakeOne: TypeAlias = Callable[[EnvConfig], gymnasium.Env[Any, Any]]  # defined in a module, so that it can be pickled
 
-# Seconds that a step of one copy takes at least if several processes pay: a message to a process and its answer take
-# about a third of it, and starting a process about a second.
+# Seconds that a step of one copy takes at least if several processes pay: a message to a process and its answer cost
+# about 0.2 ms, and starting a process a second (benchmarks/env_processes.py).
 EXPENSIVE_STEP = 0.3e-3
 _MEASURED_STEPS, _MEASURED_SECONDS = 15, 0.1
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from rewardlab.data.episodes import Array
 from rewardlab.envs.shared_memory import SharedMemory
-from rewardlab.errors import ConfigError, ProcessDied, RewardlabError, is_users_file
+from rewardlab.errors import ConfigError, ProcessDied, ProcessLost, RewardlabError, is_users_file
 
 TIMEOUT = "REWARDLAB_ENV_TIMEOUT"  # environment variable: seconds without an answer after which a process is replaced
 _TIMEOUT = 300.0
@@ -109,10 +109,10 @@ class ProcessGroup:
 
     def close(self) -> None:
         self._setup = {}
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-            self._frames.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+        self._frames.close()
 
     def _wait(self) -> Answer:
         limit = max(timeout(), _TIMEOUT) * self._copies if self._method == "build" else timeout()
@@ -134,7 +134,7 @@ class ProcessGroup:
         soon = self._replaced and self._last_answer - self._started < SOON
         if built or soon:
             again = "" if not soon else f". They were lost less than {SOON:g} s of work ago, too"
-            return RewardlabError(f"{found}{again}. With env.train.processes=1 they run in the main process")
+            return ProcessLost(f"{found}{again}. With env.train.processes=1 they run in the main process")
         self._replaced = True
         self.start()
         self.collect()

@@ -18,7 +18,7 @@ from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
-from rewardlab.errors import ConfigError, DataError, RewardlabError, StorageError
+from rewardlab.errors import ConfigError, DataError, ProcessDied, ProcessLost, RewardlabError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import first_mismatch
 from rewardlab.pipelines.policy_workers import PolicyWorkers, launch_workers
@@ -122,7 +122,7 @@ def _train_on(
         try:
             _iterate(training, out, console)
             return training
-        except (WorkerDied, NodeLost) as failure:
+        except (ProcessDied, ProcessLost, NodeLost) as failure:
             dead = failure.worker if isinstance(failure, WorkerDied) else None
             can_go_back = isinstance(failure, StateLost) or dead is training.actor
             saved = training.abandon(save=not can_go_back)
@@ -335,6 +335,7 @@ class PolicyTraining:
     def close(self) -> None:
         """Wait for files that workers are still writing."""
         self.workers.envs.call("close").result()
+        self.workers.evaluation.env.close()
         self.rewards.close()
 
     def _handle_alarms(self) -> None:

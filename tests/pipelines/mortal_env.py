@@ -1,4 +1,4 @@
-"""A short random walk whose process dies once: that of the first copy that gets to a certain step."""
+"""A short random walk whose process dies: of the first copy that gets to a certain step, or of every one."""
 
 import os
 from contextlib import suppress
@@ -11,13 +11,13 @@ from gymnasium import spaces
 
 
 class Mortal(gymnasium.Env[Any, Any]):
-    """Dies in the `dies_at`-th step of a copy if `marker` does not exist, and makes it; "" never dies."""
+    """Dies in the `dies_at`-th step of a copy if it can make the file `marker`, or `always`."""
 
     observation_space = spaces.Box(-100, 100, (2,), np.float32)
     action_space = spaces.Box(-1, 1, (1,), np.float32)
 
-    def __init__(self, marker: str = "", dies_at: int = 15) -> None:
-        self.marker, self.dies_at, self.life = marker, dies_at, 0
+    def __init__(self, marker: str = "", dies_at: int = 15, always: bool = False) -> None:
+        self.marker, self.dies_at, self.always, self.life = marker, dies_at, always, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -26,6 +26,8 @@ class Mortal(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.steps, self.life = self.steps + 1, self.life + 1
+        if self.always and self.life == self.dies_at:
+            os._exit(9)
         if self.marker and self.life == self.dies_at:
             with suppress(FileExistsError):
                 Path(self.marker).touch(exist_ok=False)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data import read_episodes
-from rewardlab.errors import ProcessDied
+from rewardlab.errors import ProcessDied, RewardlabError
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.rl.evaluation import Evaluation
@@ -51,12 +51,21 @@ def test_a_run_has_the_same_numbers_in_any_number_of_processes(tmp_path: Path) -
 
 
 def test_a_rollout_is_collected_again_when_a_process_dies(tmp_path: Path) -> None:
-    options = f"env.train.options={{marker: {tmp_path / 'died'}}}"
+    mortal = [f"env.train.options={{marker: {tmp_path / 'died'}}}", "env.eval.options={marker: ''}"]
     with pytest.warns(RuntimeWarning, match=f"{DEATH}.*; the rollout is collected again"):
-        train(tmp_path / "run", "env.train.processes=2", "env.eval.options={}", "env.eval.processes=1", options)
+        train(tmp_path / "run", "env.train.processes=2", "env.eval.processes=1", *mortal)
     rows = history(tmp_path / "run")
     assert [row.get("replaced/env_process", 0) for row in rows] == [0, 1, 0]
     assert [row["env_steps"] for row in rows] == [48, 96, 144]
+
+
+def test_a_run_whose_processes_die_again_and_again_stops_with_the_command_that_continues_it(tmp_path: Path) -> None:
+    always = ["env.train.options={always: true}", "env.eval.options={always: false}", "env.eval.processes=1"]
+    with (
+        pytest.warns(RuntimeWarning, match="the rollout is collected again"),
+        pytest.raises(RewardlabError, match=r"less than 60 s of work ago, too.*\. The run continues with: .*step_2"),
+    ):
+        train(tmp_path / "run", "env.train.processes=2", *always)
 
 
 def test_collecting_goes_on_when_a_process_dies(tmp_path: Path) -> None:

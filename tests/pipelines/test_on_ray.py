@@ -207,8 +207,8 @@ def test_environments_in_processes_of_a_ray_worker_give_the_same_run(ray_session
     """Until a process dies, in the second iteration: that costs a rollout, as it does without Ray."""
     here, there = tmp_path / "here", tmp_path / "there"
     train("tabletop_ppo_mlp", here, *MORTAL, "env.train.processes=1")
-    mortal = [f"env.train.options={{marker: {tmp_path / 'died'}}}", "env.eval.options={}", "env.eval.processes=1"]
-    on_ray = ["cluster.backend=ray", "env.train.processes=2", *mortal]
+    mortal = [f"env.train.options={{marker: {tmp_path / 'died'}}}", "env.eval.options={marker: ''}"]
+    on_ray = ["cluster.backend=ray", "env.train.processes=2", "env.eval.processes=1", *mortal]
     warned = recorded(lambda: train("tabletop_ppo_mlp", there, *MORTAL, *on_ray))
     assert same(*(weights(run / "checkpoints" / "global_step_1") for run in (here, there)))
     assert without_times(history(here))[:1] == without_times(history(there))[:1]
