@@ -1,8 +1,10 @@
 """The size at which frames were recorded, and how frames of another size are brought to it.
 
-Collecting, training, runs, wrappers and `rewardlab score` all resize frames here. A success classifier has seen frames
-of one size; its score of a frame that was enlarged or squeezed to that size means little. So larger frames of the same
-aspect are reduced, and other sizes are refused unless the config allows them.
+Collecting, training, runs, wrappers and `rewardlab score` all resize frames here, except pictures of an environment's
+`render()`: those are brought to the wanted size where they are drawn, for everybody alike (`envs/cameras.py`).
+
+A success classifier has seen frames of one size; its score of a frame that was enlarged or squeezed to that size means
+little. So larger frames of the same aspect are reduced, and other sizes are refused unless the config allows them.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias

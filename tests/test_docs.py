@@ -12,6 +12,8 @@ import yaml
 
 from rewardlab.cli import main
 from rewardlab.config import config_names, load_config
+from rewardlab.data import read_episodes
+from rewardlab.envs.make import FAMILIES
 from rewardlab.envs.policies import POLICIES
 from rewardlab.rewards import SuccessClassifier
 from rewardlab.rewards.base import REWARD_MODELS
@@ -169,6 +171,30 @@ def test_the_policy_of_the_page_collects(tmp_path: Path, monkeypatch: pytest.Mon
     assert main(shlex.split(command)) == 0
     assert len(list((tmp_path / "data/reaching").rglob("*.safetensors"))) == 4
     del sys.modules["my_policies"]
+
+
+def test_the_family_of_the_page_is_collected_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS / "environments.md"
+    (block,) = code_blocks(page, "python")
+    (tmp_path / "my_simulator.py").write_text(block)
+    (command,) = commands(page)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(FAMILIES, "_entries", {name: FAMILIES[name] for name in FAMILIES})
+
+    assert main(shlex.split(command)) == 0
+    episodes = read_episodes(tmp_path / "data/slide")
+    assert {episode.facts.task for episode in episodes} == {"rail/Slide"}
+    assert all(episode.facts.success for episode in episodes)
+    assert episodes[0].facts.cameras == {"front": (64, 64)}
+    del sys.modules["my_simulator"]
+
+
+def test_the_wrappers_of_the_page_are_a_config(tmp_path: Path) -> None:
+    (block,) = code_blocks(DOCS / "environments.md", "yaml")
+    (tmp_path / "minigrid.yaml").write_text(block)
+    env = load_config(str(tmp_path / "minigrid.yaml"), check_files=False).env.eval
+    assert [wrapper.name for wrapper in env.wrappers][-1] == "minigrid.wrappers:ImgObsWrapper"
 
 
 def test_the_model_of_the_page_trains_a_policy_and_is_loaded(

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import gymnasium
 import numpy as np
 import pytest
@@ -190,6 +191,39 @@ def test_pictures_of_observations_are_reduced_to_the_recorded_size_but_not_enlar
         with pytest.raises(DataError, match=r"camera 'front' are 32x32; .*env\.train\.image_size=\[3,"):
             frames(size)
     assert frames(FrameSize(48, 48, resize="allow")).shape == (1, 48, 48, 3)
+
+
+class Noise(gymnasium.Env[Any, Any]):
+    """Its picture is noise, and larger than anybody asks for."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def render(self) -> Any:
+        return np.random.default_rng(0).integers(0, 256, (90, 130, 3), np.uint8)
+
+
+gymnasium.register("Noise-v0", Noise)
+
+
+def test_a_reward_model_sees_the_frames_of_render_as_they_were_collected() -> None:
+    """A larger picture is reduced in the same way for a collection, a reward model and a policy that sees it."""
+    env, size = make_vec_env("Noise-v0", image_size=[3, 24, 32]), (24, 32)
+    obs, _ = env.reset(seed=0)
+    collected = CameraFrames(env, ("base_camera",), size).now(obs)["base_camera"]
+    scored = CameraFrames(env, ("base_camera",), {"base_camera": FrameSize(*size)}).now(obs)["base_camera"]
+    assert np.array_equal(collected[0], cv2.resize(Noise().render(), (32, 24), interpolation=cv2.INTER_AREA))
+    assert np.array_equal(scored, collected)
+    seen, _ = make_vec_env("Noise-v0", image_size=[3, 24, 32], obs_mode="images").reset(seed=0)
+    assert np.array_equal(seen["images"]["base_camera"], collected)
 
 
 def test_an_environment_that_resets_in_the_same_step_without_saying_so_is_refused() -> None:
