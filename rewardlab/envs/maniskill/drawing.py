@@ -7,21 +7,19 @@ a process loads its meshes once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from rewardlab.envs.cameras import Frame, Size
 from rewardlab.envs.maniskill.cameras import CameraSettings, add_camera, find_cameras
 from rewardlab.envs.maniskill.options import ManiSkillOptions
+from rewardlab.envs.maniskill.rotations import Floats
 from rewardlab.envs.maniskill.simulator import build_simulator
 from rewardlab.envs.maniskill.visuals import simplify_visuals
 from rewardlab.errors import ConfigError
 from rewardlab.registry import unknown_name
-
-Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

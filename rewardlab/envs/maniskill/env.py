@@ -12,11 +12,14 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import Frame, Size
 from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.maniskill.cameras import find_camera_names
-from rewardlab.envs.maniskill.drawing import Drawing, Floats, SceneState, find_drawing, read_state
+from rewardlab.envs.maniskill.drawing import Drawing, SceneState, find_drawing, read_state
 from rewardlab.envs.maniskill.experts import scripted_action
+from rewardlab.envs.maniskill.fast_stepping import FastStepper
 from rewardlab.envs.maniskill.options import ManiSkillOptions, read_options
+from rewardlab.envs.maniskill.rotations import Floats
 from rewardlab.envs.maniskill.simulator import build_simulator, find_task
 from rewardlab.envs.single import finish
+from rewardlab.errors import ConfigError
 from rewardlab.keys import GRASP_KEYS
 from rewardlab.observations import to_numpy
 
@@ -57,6 +60,7 @@ class ManiSkillEnv(gymnasium.Env[Any, Any]):
         self.camera_names = find_camera_names(self.simulator)
         self._rebuilds = self.simulator.reconfiguration_freq != 0
         self._built_from: int | None = None
+        self._stepper = find_stepper(env_id, self.simulator, options)
         self._drawn: Drawing | None = None
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
@@ -74,6 +78,9 @@ class ManiSkillEnv(gymnasium.Env[Any, Any]):
 
     def _step_simulator(self, action: Floats) -> tuple[Floats, float, Info]:
         """Step physics and return what followed."""
+        if self._stepper is not None:
+            observation, reward, found = self._stepper.step(np.asarray(action, np.float32))
+            return observation, reward, _read_info(found)
         command = spaces.unflatten(self._robot_spaces, np.asarray(action, np.float32))
         observation, reward, _, _, found = self.simulator.step(command)
         return _numpy(observation), float(reward), _read_info(found)
@@ -109,6 +116,20 @@ class ManiSkillEnv(gymnasium.Env[Any, Any]):
         if self._drawn is None:
             self._drawn = find_drawing(self.env_id, self.options, shared=not self._rebuilds)
         return self._drawn
+
+
+def find_stepper(env_id: str, simulator: Any, options: ManiSkillOptions) -> FastStepper | None:
+    """Return what steps a simulator; None if that is its own `step`."""
+    if options.stepping == "original":
+        return None
+    if FastStepper.supports(simulator):
+        return FastStepper(simulator)
+    if options.stepping == "fast":
+        raise ConfigError(
+            f"environment '{env_id}': options.stepping is fast, which steps one robot on the CPU, and this task has "
+            f"several or none; use auto"
+        )
+    return None
 
 
 def _read_info(info: Info) -> Info:

@@ -44,6 +44,8 @@ class ManiSkillOptions:
     show_goal: bool = True  # draw goal markers, which ManiSkill hides from cameras
     visuals: Literal["cheap", "full"] = "cheap"  # cheap = meshes of few triangles; full = ManiSkill's own
     render_mode: Literal["rgb_array", "sensors", "all", "human"] = "rgb_array"  # of render(); see ManiSkill
+    # fast = NumPy around physics, through the same states; original = ManiSkill's own; auto = fast where it can be.
+    stepping: Literal["auto", "fast", "original"] = "auto"
     sim_backend: Literal["cpu", "gpu"] = "cpu"  # where physics runs
     render_backend: Literal["auto", "cpu", "gpu"] = "auto"  # where pictures are drawn; auto = on a GPU if there is one
     sim_config: dict[str, Any] = dataclasses.field(default_factory=dict)  # of ManiSkill: sim_freq, control_freq ...
