@@ -74,9 +74,16 @@ def test_other_control_modes_are_equal(control_mode: str) -> None:
     assert_equal_steps(pair, random_policy(pair[0], 0), seed=0, steps=30)
 
 
-@pytest.mark.parametrize("task", ["StackCube-v1", "PegInsertionSide-v1"])  # the second builds its scene at each reset
-def test_tasks_without_formulas_are_equal(task: str) -> None:
-    pair = make_pair(f"maniskill/{task}", "pd_ee_delta_pos")
+@pytest.mark.parametrize(
+    ("task", "control_mode"),
+    [
+        ("StackCube-v1", "pd_ee_delta_pos"),
+        ("PegInsertionSide-v1", "pd_ee_delta_pos"),  # builds its scene at each reset
+        ("SO100GraspCube-v1", "pd_joint_delta_pos"),  # observes the targets of its controllers
+    ],
+)
+def test_tasks_without_formulas_are_equal(task: str, control_mode: str) -> None:
+    pair = make_pair(f"maniskill/{task}", control_mode)
     for seed in range(2):
         assert_equal_steps(pair, random_policy(pair[0], seed), seed, steps=30)
 

@@ -15,6 +15,7 @@ from rewardlab.envs.metaworld.env import MetaWorldEnv
 from rewardlab.envs.policies import make_policy
 from rewardlab.errors import ConfigError, DataError
 
+# This directory is not called metaworld: tests/envs is on the path, and an import would find it there.
 pytest.importorskip("metaworld", reason="Meta-World is not installed: make metaworld")
 
 CAMERA, SIZE = "base_camera", (64, 64)
@@ -143,11 +144,13 @@ def test_the_goal_is_a_dot_that_can_be_shown(drawn: Any) -> None:
 
 
 def test_what_is_not_there_is_refused_with_the_nearest_name(drawer: MetaWorldEnv) -> None:
-    with pytest.raises(ConfigError, match="unknown task of Meta-World 'drawer-clse-v3'. Did you mean 'drawer-close-v3'"):
+    with pytest.raises(
+        ConfigError, match=r"unknown task of Meta-World 'drawer-clse-v3'. Did you mean 'drawer-close-v3'"
+    ):
         make_vec_env("metaworld/drawer-clse-v3")
-    with pytest.raises(ConfigError, match="unknown option of 'metaworld/reach-v3' 'camra'. Did you mean 'camera'"):
+    with pytest.raises(ConfigError, match=r"unknown option of 'metaworld/reach-v3' 'camra'. Did you mean 'camera'"):
         make_vec_env("metaworld/reach-v3", options={"camra": {}})
-    with pytest.raises(ConfigError, match="options.show_goal: found 1, expected true or false"):
+    with pytest.raises(ConfigError, match=r"options.show_goal: found 1, expected true or false"):
         make_vec_env("metaworld/reach-v3", options={"show_goal": 1})
     with pytest.raises(DataError, match="unknown camera of 'metaworld/drawer-close-v3' 'corner5'"):
         drawer.render_cameras(["corner5"], SIZE)

@@ -13,7 +13,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     for name in [name for name in sys.modules if name.partition(".")[0] == "metaworld"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "metaworld", None)
-    with pytest.raises(ConfigError, match=r"'metaworld/reach-v3' needs metaworld.* make metaworld .*rewardlab\[metaworld"):
+    with pytest.raises(
+        ConfigError, match=r"'metaworld/reach-v3' needs metaworld.* make metaworld .*rewardlab\[metaworld"
+    ):
         make_vec_env("metaworld/reach-v3")
 
 
