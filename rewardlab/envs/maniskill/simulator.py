@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rewardlab.envs.maniskill.driver import use_software_driver
 from rewardlab.envs.maniskill.options import ManiSkillOptions
 from rewardlab.envs.missing import missing_package, missing_vulkan_driver
 from rewardlab.errors import ConfigError
@@ -80,8 +81,6 @@ class TaskFacts:
 
 @functools.cache
 def _registered_tasks(env_id: str) -> dict[str, Any]:
-    from rewardlab.envs.maniskill.driver import use_software_driver  # takes seconds: torch
-
     use_software_driver()
     with _quiet():
         try:
@@ -91,6 +90,10 @@ def _registered_tasks(env_id: str) -> dict[str, Any]:
             package = (error.name or "").partition(".")[0]
             if package in ("mani_skill", "sapien"):
                 raise missing_package(env_id, package, "maniskill") from error
+            raise
+        except ImportError as error:
+            if "libX11" in str(error):  # which SAPIEN needs, and comes with the software driver where it is missing
+                raise missing_vulkan_driver(env_id, str(error)) from error
             raise
     logging.getLogger(mani_skill.logger.name).setLevel(logging.ERROR)
     return dict(REGISTERED_ENVS)

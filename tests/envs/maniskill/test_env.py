@@ -8,6 +8,8 @@ import pytest
 
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.maniskill.env import ManiSkillEnv
+from rewardlab.envs.maniskill.options import ManiSkillOptions
 
 CAMERA, SIZE = "base_camera", (64, 64)
 
@@ -51,6 +53,7 @@ def test_the_seed_decides_the_whole_episode_and_copies_differ(env: CopiesVectorE
 
 def test_episodes_end_at_the_time_limit_and_the_next_one_continues_the_seed(env: CopiesVectorEnv) -> None:
     starts, lasts = [], []
+    env.keep_last_frames("test", {SIZE: [CAMERA]})
     for _ in range(2):
         env.reset(seed=3)
         for step in range(50):
@@ -100,16 +103,16 @@ def test_goals_can_stay_hidden_and_cameras_can_be_placed(make: Any) -> None:
     assert not ((green > 100) & (red < 60) & (blue < 60)).any()
 
 
-def test_a_scene_that_each_reset_builds_anew_is_drawn_as_it_was(make: Any) -> None:
-    env = make("PickCube-v1")
-    inner = env._group.copies[0].env.unwrapped
-    inner._rebuilds, inner.simulator.reconfiguration_freq = True, 1  # as tasks whose objects differ in each episode
+def test_a_scene_that_each_reset_builds_anew_is_drawn_as_it_was(simulator_installed: None) -> None:
+    env = ManiSkillEnv("maniskill/PickCube-v1", ManiSkillOptions())
+    env._rebuilds, env.simulator.reconfiguration_freq = True, 1  # as tasks whose objects differ in each episode
     env.reset(seed=0)
-    kept, first = env.call("keep_state")[0], draw(env)[0]
+    kept, first = env.keep_state(), env.render_cameras((CAMERA,), SIZE)[CAMERA]
     env.reset()
-    assert env.call("keep_state")[0].built_from != kept.built_from
-    assert not np.array_equal(draw(env)[0], first)
-    assert np.array_equal(env.call("draw_state", kept, (CAMERA,), SIZE)[0][CAMERA], first)
+    assert env.keep_state().built_from != kept.built_from
+    assert not np.array_equal(env.render_cameras((CAMERA,), SIZE)[CAMERA], first)
+    assert np.array_equal(env.draw_state(kept, (CAMERA,), SIZE)[CAMERA], first)
+    env.close()
 
 
 def test_two_robots_have_one_row_of_actions(make: Any) -> None:
