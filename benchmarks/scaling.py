@@ -31,12 +31,13 @@ from rich.table import Table
 
 from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.config.schema import ClusterConfig
+from rewardlab.cores import available_cores
 from rewardlab.pipelines.policy_workers import launch_workers
 from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.workers import Cluster, Group
 from rewardlab.workers.env import EnvWorker
-from rewardlab.workers.threads import available_cores, torch_threads
+from rewardlab.workers.threads import torch_threads
 
 EXAMPLE = ["env.train.num_envs=64", "algorithm.ppo.rollout_steps=32", "reward.use_reward_model=true"]
 COMPONENTS = {

@@ -22,15 +22,19 @@ class StorageError(DataError):
     """A file could not be written: the disk is full, or the place is read-only."""
 
 
+class ProcessDied(RewardlabError):
+    """A process that did part of the work ended, and was or can be replaced: what it was doing must be done again."""
+
+
 def user_traceback(error: BaseException) -> str | None:
     """Return the traceback of an error in the user's own code, cut to the user's frames; None if it has none.
 
     The user's are all frames below the first of rewardlab that are in no file of rewardlab, of Python, or of a library
     that rewardlab builds on: their environment, reward model or callback.
     """
-    if isinstance(worker := getattr(error, "traceback_str", None), str):  # Ray sends the traceback of a worker as text
+    if isinstance(worker := getattr(error, "traceback_str", None), str):  # the traceback of another process
         frames = re.findall(r'^ +File "[^"\n]+", line \d+, in .*\n(?: {4,}.*\n)*', worker, re.MULTILINE)
-        kept = "".join(frame for frame in frames if _is_users(frame.split('"')[1]))
+        kept = "".join(frame for frame in frames if is_users_file(frame.split('"')[1]))
         last = worker.strip().rpartition("\n")[2]
         return f"Traceback (most recent call last):\n{kept}{last}" if kept else None
     found = traceback.TracebackException.from_exception(error)
@@ -40,7 +44,7 @@ def user_traceback(error: BaseException) -> str | None:
         part = parts.pop()
         files = [str(Path(frame.filename).absolute()) for frame in part.stack]
         begin = next((i for i, file in enumerate(files) if file.startswith(str(_PACKAGE))), 0)
-        users = [frame for frame, file in zip(part.stack[begin:], files[begin:], strict=True) if _is_users(file)]
+        users = [frame for frame, file in zip(part.stack[begin:], files[begin:], strict=True) if is_users_file(file)]
         part.stack = traceback.StackSummary.from_list(users)
         cut |= bool(users)
         parts += [other for other in (part.__cause__, part.__context__) if other is not None]
@@ -55,7 +59,8 @@ _LIBRARIES = {
 }
 
 
-def _is_users(name: str) -> bool:
+def is_users_file(name: str) -> bool:
+    """Return whether a file of a traceback is neither rewardlab's, nor Python's, nor of a library it builds on."""
     if name.startswith("<") or "/<" in name:  # <frozen importlib._bootstrap> and the like
         return False
     file = Path(name).absolute()

@@ -2,6 +2,7 @@
 
 STATE = "observation.state"
 IMAGES = "observation.images."  # followed by the camera's name
+FRAME_ROWS = "frame_rows"  # the rows of an episode that have pictures; absent: all
 
 # Parts of the observations of tasks with goals, named as in Gymnasium-Robotics.
 ACHIEVED_GOAL = "achieved_goal"

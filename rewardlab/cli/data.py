@@ -43,6 +43,8 @@ def _info(arguments: argparse.Namespace) -> int:
     say(f"{arguments.path}")
     say(counted("episodes", summary.success_episodes, summary.failure_episodes))
     say(counted("frames", summary.success_frames, summary.failure_frames))
+    if summary.without_picture:
+        say(f"  {'':8}   {summary.without_picture:>9,}   more have no picture (data.collection.frames)")
     say(f"  size       {summary.bytes / 1e6:>9,.1f} MB")
     say(f"  cameras    {listed(summary.cameras)}")
     say(f"  task       {listed(summary.tasks)}")

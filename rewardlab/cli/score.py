@@ -164,7 +164,7 @@ def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
 
     assert scored.label is not None
     title = f"{scored.path.parent.name}/{scored.path.stem}"
-    png = timeline_plot(title, scored.probability.numpy(), scored.label, threshold, scored.strip)
+    png = timeline_plot(title, scored.time, scored.probability.numpy(), scored.label, threshold, scored.strip)
     replace_file(target, png)
 
 

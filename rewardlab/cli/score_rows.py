@@ -38,10 +38,9 @@ def write_csv(out: Out, files: Iterable[ScoredFile]) -> None:
 
 def _frame_rows(scored: ScoredFile) -> Iterator[dict[str, Any]]:
     # Python's floats hold a float32 exactly, so that a reader gets back the very bits.
-    for frame, (probability, success) in enumerate(
-        zip(scored.probability.tolist(), scored.success.tolist(), strict=True)
-    ):
-        label = None if scored.label is None else _word(bool(scored.label[frame]))
+    labels = [None] * len(scored.time) if scored.label is None else [_word(bool(label)) for label in scored.label]
+    columns = (scored.time.tolist(), scored.probability.tolist(), scored.success.tolist(), labels)
+    for frame, probability, success, label in zip(*columns, strict=True):
         values = (str(scored.path), frame, probability, _word(success), label)
         yield dict(zip(COLUMNS, values, strict=True))
 
@@ -86,7 +85,7 @@ def _episode_line(scored: ScoredFile) -> Lines:
     cells = (
         f"{len(success):,}",
         f"{success.sum():,}",
-        str(success.argmax()) if success.any() else NONE,
+        str(scored.time[success.argmax()]) if success.any() else NONE,
         f"{float(scored.probability[-1]):.4f}",
         _word(bool(success[-1])),
         share(float((success == scored.label).mean())),

@@ -5,6 +5,7 @@ path exists is checked by `rewardlab.config.run_checks`. A `None` default always
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
@@ -23,6 +24,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 from rewardlab.arguments import check_path, check_seed, split_device
+from rewardlab.frame_choice import FrameChoice
 from rewardlab.frame_sizes import Resize
 
 T = TypeVar("T")
@@ -66,6 +68,11 @@ def _place(place: object) -> object:
     return place
 
 
+def _frames(frames: object) -> object:
+    FrameChoice.parse(frames)
+    return frames
+
+
 def _device(device: object) -> object:
     kind, number = split_device(device if isinstance(device, str) else "")
     return kind if number is None else f"{kind}:{number}"
@@ -97,6 +104,7 @@ def _paths(paths: object) -> object:
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
+Frames = Annotated[str, BeforeValidator(_frames)]
 Device = Annotated[str, BeforeValidator(_device)]
 PathText = Annotated[str, BeforeValidator(_path)]
 Seed = Annotated[int, BeforeValidator(_seed)]
@@ -135,12 +143,39 @@ class RunnerConfig:
     max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
     stop_at_success: Probability | None = None  # train_policy: stop when this share of evaluated episodes succeed
     stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
-    val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
+    val_check_interval: PositiveInt = 1  # epochs between two validations
+    eval_episodes: PositiveInt | None = None  # of a policy's validation; null = one in each of env.eval.num_envs
     save_interval: PositiveInt = 10  # epochs between two checkpoints; environments are reset at each
     checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
+    best_model_file: PathText | None = None  # train_reward: write the best model as one .pt file too; null = do not
     resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()
     logger: LoggerConfig = LoggerConfig()
+
+
+_NOT_OF_THE_TASK = ("render_mode", "render_backend", "sim_backend")  # options: where things are computed and drawn
+
+
+def _dotted(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their dotted names, without nulls."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _written(name: str, settings: dict[str, Any]) -> str:
+    """Return a name with settings, in one form: sorted, texts without quotes."""
+    if not settings:
+        return name
+    texts = (f"{key}={json.dumps(value, default=_kind)}" for key, value in sorted(settings.items()))
+    return f"{name} [{', '.join(texts)}]".replace('"', "")
+
+
+def _kind(value: object) -> str:
+    """Stand for a Python object, which no config file has."""
+    return type(value).__name__
 
 
 @section
@@ -153,7 +188,7 @@ class WrapperConfig:
 class EnvConfig:
     id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:id
     num_envs: PositiveInt = 1  # environments stepped as one batch
-    processes: PositiveInt | None = None  # that share them out; null = the cores if a step is expensive, else 1
+    processes: PositiveInt | None = None  # that step them; null = as many as cores if a step is expensive, else 1
     max_episode_steps: PositiveInt | None = None  # of the policy; null = the environment's own limit
     action_repeat: PositiveInt = 1  # steps of the environment for one of the policy; rewards are summed
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward, or 1 for a step of success
@@ -165,6 +200,20 @@ class EnvConfig:
     wrappers: tuple[WrapperConfig, ...] = ()  # the user's own, the first one innermost
     target_ee_pose: Pose | None = None  # robots, refused until there is a driver: goal of the end effector (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
+
+    @property
+    def task(self) -> str:
+        """Name of the task in episodes and reports: the id, and the settings that change what is seen or done.
+
+        Such as `maniskill/PickCube-v1 [action_repeat=2, control_mode=pd_ee_delta_pos]`. Values of null are left out.
+        """
+        options = {name: value for name, value in self.options.items() if name not in _NOT_OF_THE_TASK}
+        settings: dict[str, Any] = dict(_dotted(options))
+        if self.action_repeat != 1:
+            settings["action_repeat"] = self.action_repeat
+        if self.wrappers:
+            settings["wrappers"] = [_written(wrapper.name, dict(_dotted(wrapper.options))) for wrapper in self.wrappers]
+        return _written(self.id.rpartition(":")[2], settings)
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -193,6 +242,7 @@ class CollectionConfig:
     success_dir: PathText | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: PathText | None = None  # failed episodes; likewise
     cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none
+    frames: Frames = "all"  # which frames get pictures: all, every:5 (and the last one), last:10; drawing costs time
     durable: bool = False  # wait for the disk, so that a power cut loses nothing: for robots
 
 

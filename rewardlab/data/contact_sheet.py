@@ -56,12 +56,14 @@ def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.I
     if not facts.cameras:
         raise DataError(f"{episode.path} has no images to show")
     camera = camera or next(iter(facts.cameras))
-    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t])) for t in _times(labels, count).tolist()]
+    rows = episode.frame_rows()
+    times = rows[_places(labels[rows], count)].tolist()
+    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t])) for t in times]
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
     outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
     policy = facts.policy[-24:]  # of a path, the end says more
-    texts = (episode.path.stem, outcome, facts.task, policy, f"{facts.length} frames")
+    texts = (episode.path.stem, outcome, facts.task, policy, f"{len(rows)} frames")
     for line, text in enumerate(texts):
         draw.text((0, 6 + 18 * line), text[:24], colour if text is outcome else INK, font_size=13)
     for index, tile in enumerate(tiles):
@@ -69,8 +71,8 @@ def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.I
     return row
 
 
-def _times(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
-    """Spread over the episode; one of its success frames is among them, if it has any."""
+def _places(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
+    """Spread over the frames of an episode; one of its success frames is among them, if it has any."""
     times = np.linspace(0, len(labels) - 1, count).round().astype(int)
     successes = np.flatnonzero(labels)
     if len(successes) and not labels[times].any():

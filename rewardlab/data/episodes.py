@@ -2,7 +2,8 @@
 
 Columns are NumPy arrays under flat names ("observation.images.base_camera", "success", ...), so that files can be read,
 checked and converted without importing torch; `Episode.steps` gives them as the Batch of `rewardlab.types`.
-Every column but `success` is optional.
+Every column but `success` is optional. An episode may have pictures of some of its rows only: the column `frame_rows`
+then lists these rows, and the columns of images are as long as it.
 """
 
 import hashlib
@@ -17,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.errors import DataError
-from rewardlab.keys import IMAGES, STATE
+from rewardlab.keys import FRAME_ROWS, IMAGES, STATE
+from rewardlab.limits import excerpt
 
 if TYPE_CHECKING:  # importing tensordict takes seconds
     from rewardlab.types import Batch
@@ -39,6 +41,7 @@ _KNOWN: dict[str, tuple[tuple[np.dtype[Any], ...], tuple[int, ...]]] = {
     "truncated": ((_BOOL,), (1,)),
     "success": ((_BOOL,), (1,)),
     "grasp": ((_BOOL,), (1,)),
+    FRAME_ROWS: ((_INT,), (1,)),
 }
 
 
@@ -154,14 +157,25 @@ class Episode:
 
     @cached_property
     def steps(self) -> "Batch":
-        """The rows as a Batch of shape [T]; shares memory with the columns."""
+        """The rows as a Batch of shape [T], with pictures if all rows have them; shares memory with the columns."""
         import torch
         from tensordict import TensorDict
 
         batch = TensorDict({}, batch_size=[self.facts.length])
         for name, array in self.columns.items():
-            batch[_nested_key(name)] = torch.from_numpy(array)
+            if name != FRAME_ROWS and not (self.lacks_pictures and name.startswith(IMAGES)):
+                batch[_nested_key(name)] = torch.from_numpy(array)
         return batch
+
+    @property
+    def frame_rows(self) -> Array:
+        """The rows that have pictures; all rows of an episode without cameras."""
+        return frame_rows(self.columns)
+
+    @property
+    def lacks_pictures(self) -> bool:
+        """Whether there are pictures of some rows only, so that transitions have none."""
+        return len(self.frame_rows) < len(self)
 
     @cached_property
     def checksums(self) -> dict[str, int]:
@@ -169,18 +183,35 @@ class Episode:
         return {name: checksum(name, np.ascontiguousarray(array)) for name, array in self.columns.items()}
 
     def transitions(self) -> "Batch":
-        """The T-1 transitions: observation, the action taken in it, what followed, and ("next", "observation")."""
+        """The T-1 transitions: observation, the action taken in it, what followed, and ("next", "observation").
+
+        They have no pictures if some rows have none.
+        """
         steps = self.steps
         moves = steps[1:].copy()
         observation = steps.get("observation", None)
         if observation is None:
-            raise DataError("this episode has no observations, so it has no transitions")
+            raise DataError(f"this episode has no observations, so it has no transitions{self.explain_missing()}")
         moves["next"] = {"observation": moves["observation"]}
         moves["observation"] = observation[:-1]
         return moves
 
+    def explain_missing(self) -> str:
+        """Return a half-sentence for errors about missing pictures: why transitions have none, and what to do."""
+        if not self.lacks_pictures:
+            return ""
+        return (
+            f". Only {len(self.frame_rows)} of its {len(self)} frames have pictures, and every frame needs them here: "
+            "collect with data.collection.frames=all"
+        )
+
     def __len__(self) -> int:
         return self.facts.length
+
+
+def frame_rows(columns: Columns) -> Array:
+    """Return the rows that have pictures; all rows of an episode without cameras."""
+    return columns[FRAME_ROWS] if FRAME_ROWS in columns else np.arange(len(columns["success"]))
 
 
 def checksum(name: str, array: Array) -> int:
@@ -237,16 +268,30 @@ def check_columns(columns: Columns) -> None:
 
 
 def check_forms(columns: Columns) -> None:
-    """The right columns, of the right types and shapes, all of one length."""
+    """The right columns, of the right types and shapes, all of one length; images as long as `frame_rows`, if given."""
     if "success" not in columns:
         raise DataError(f"no column 'success'; found {', '.join(sorted(columns)) or 'nothing'}")
     rows = len(columns["success"])
     if rows == 0:
         raise DataError("no rows: an episode has at least one frame")
     for name, array in columns.items():
-        _check_form(name, array)
-        if len(array) != rows:
+        check_form(name, array)
+        if FRAME_ROWS in columns and name.startswith(IMAGES):
+            if len(array) != len(columns[FRAME_ROWS]):
+                raise DataError(f"'{name}' has {len(array)} pictures, '{FRAME_ROWS}' has {len(columns[FRAME_ROWS])}")
+        elif name != FRAME_ROWS and len(array) != rows:
             raise DataError(f"'{name}' has {len(array)} rows, the labels ('success') have {rows}")
+    if FRAME_ROWS in columns:
+        check_frame_rows(columns[FRAME_ROWS], rows)
+        if not any(name.startswith(IMAGES) for name in columns):
+            raise DataError(f"'{FRAME_ROWS}' lists rows with pictures, but there are no pictures")
+
+
+def check_frame_rows(found: Array, rows: int) -> None:
+    """Rising numbers of rows, at least one."""
+    check_form(FRAME_ROWS, found)
+    if not len(found) or found[0] < 0 or found[-1] >= rows or (np.diff(found) <= 0).any():
+        raise DataError(f"'{FRAME_ROWS}' is {excerpt(found.tolist())}; expected rising numbers from 0 to {rows - 1}")
 
 
 def check_finite(columns: Columns, locate: Callable[[int], str]) -> None:
@@ -257,7 +302,7 @@ def check_finite(columns: Columns, locate: Callable[[int], str]) -> None:
             raise DataError(f"'{name}' is {array[tuple(bad)]} at {locate(int(bad[0]))}; expected finite numbers")
 
 
-def _check_form(name: str, array: Array) -> None:
+def check_form(name: str, array: Array) -> None:
     if name.startswith(IMAGES):
         good = array.dtype == np.uint8 and array.ndim == 4 and array.shape[-1] == 3 and 0 not in array.shape[1:3]
         expected = "uint8 [rows, height, width, 3]"

@@ -51,14 +51,14 @@ class FrameTable:
 
 
 def tabulate(episodes: Sequence[StoredEpisode]) -> FrameTable:
-    """List every frame of the episodes, in order. Reads labels, not pictures."""
-    labels = [episode.labels() for episode in episodes]
-    lengths = np.array([len(found) for found in labels], np.int64)
+    """List every frame of the episodes that has pictures, in order. Reads labels, not pictures."""
+    times = [episode.frame_rows() for episode in episodes]
+    labels = [episode.labels()[rows] for episode, rows in zip(episodes, times, strict=True)]
     return FrameTable(
         tuple(episodes),
-        np.repeat(np.arange(len(episodes)), lengths),
-        np.concatenate([np.arange(n) for n in lengths]) if len(lengths) else np.zeros(0, np.int64),
-        np.concatenate(labels) if labels else np.zeros(0, bool),
+        np.repeat(np.arange(len(episodes)), [len(rows) for rows in times]),
+        np.concatenate([np.zeros(0, np.int64), *times]),
+        np.concatenate([np.zeros(0, bool), *labels]),
     )
 
 

@@ -23,12 +23,13 @@ class Problem(NamedTuple):
 
 @dataclass
 class DatasetSummary:
-    """Counts over all readable episodes; `damaged` names the others."""
+    """Counts over all readable episodes; `damaged` names the others. Of episodes with cameras, frames are pictures."""
 
     success_episodes: int = 0
     failure_episodes: int = 0
     success_frames: int = 0
     failure_frames: int = 0
+    without_picture: int = 0  # rows of episodes that have pictures of other rows
     bytes: int = 0
     cameras: Counter[str] = field(default_factory=Counter)  # "base_camera 64x64" -> episodes
     formats: Counter[str] = field(default_factory=Counter)
@@ -52,7 +53,7 @@ def summarize(path: str | Path) -> DatasetSummary:
     contents: set[str] = set()
     for episode in read_episodes(path):
         try:
-            facts, successes, digest = episode.facts, int(episode.labels().sum()), episode.digest
+            facts, labels, rows, digest = episode.facts, episode.labels(), episode.frame_rows(), episode.digest
         except DataError as error:
             summary.damaged.append(Problem(episode.path, str(error)))
             continue
@@ -60,8 +61,10 @@ def summarize(path: str | Path) -> DatasetSummary:
         contents.add(digest)
         summary.success_episodes += facts.success
         summary.failure_episodes += not facts.success
+        successes = int(labels[rows].sum())
         summary.success_frames += successes
-        summary.failure_frames += facts.length - successes
+        summary.failure_frames += len(rows) - successes
+        summary.without_picture += facts.length - len(rows)
         summary.bytes += episode.path.stat().st_size
         summary.cameras.update(f"{name} {height}x{width}" for name, (height, width) in facts.cameras.items())
         summary.formats[episode.format.name] += 1

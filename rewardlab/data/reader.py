@@ -48,15 +48,19 @@ class StoredEpisode:
         return self.facts.length
 
     def labels(self) -> npt.NDArray[np.bool_]:
-        """Success per frame."""
+        """Success per frame, whether it has pictures or not."""
         return self.format.labels(self.path)
 
+    def frame_rows(self) -> npt.NDArray[np.int64]:
+        """The frames that have pictures (see `data.collection.frames`); all of an episode without cameras."""
+        return self.format.frame_rows(self.path)
+
     def frame(self, camera: str, t: int) -> npt.NDArray[np.uint8]:
-        """One frame, uint8 [H, W, 3]; in the default format its cost does not depend on the episode's length."""
+        """The picture of frame t, uint8 [H, W, 3]; in the default format its cost does not depend on the length."""
         return self.format.read_frame(self.path, camera, t)
 
     def batches(self, cameras: Sequence[str], size: int = 256) -> Iterator[FrameRows]:
-        """All frames with their labels, verified, `size` at a time; in the default format memory holds one batch."""
+        """All pictures with their labels, verified, `size` at a time; in the default format memory holds one batch."""
         return self.format.read_batches(self.path, cameras, size)
 
     def load(self) -> Episode:

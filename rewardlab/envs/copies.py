@@ -1,13 +1,16 @@
 """A vector environment of copies of a single environment, which can also be drawn.
 
-Copies are held by groups. A group is a set of copies in one process; what happens in a copy depends on its seed only,
-never on how copies are shared out.
+Copies are held by groups. A group is a set of copies in one process, this one (`CopyGroup`) or another
+(`processes.ProcessGroup`); what happens in a copy depends on its seed only, never on how copies are shared out.
 """
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, SupportsFloat, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -16,7 +19,10 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame, Size, camera_names, draw_cameras
-from rewardlab.errors import DataError
+from rewardlab.envs.processes import ProcessGroup, start_groups
+from rewardlab.envs.seed_check import CHECKED, FIXED_START, SLOW_RESET, warn_about_seeds
+from rewardlab.envs.shared_memory import SharedMemory, is_shareable, shared_observations
+from rewardlab.errors import DataError, ProcessDied
 
 Info: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Mapping[Size, Sequence[str]]  # cameras by the size of their frames
@@ -28,20 +34,43 @@ class CopyStep:
     """What a step of one copy returned. If the episode ended, `observation` and `info` are of the next one's start."""
 
     observation: Any
-    reward: SupportsFloat
+    reward: float
     terminated: bool
     truncated: bool
     info: Info
     final_observation: Any = None
     final_info: Info | None = None
 
+    def without_observation(self) -> "CopyStep":
+        return replace(self, observation=None)
+
+
+@dataclass(frozen=True)
+class CopyDescription:
+    """What all copies have in common."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
+    camera_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """A state that can be drawn later, and the frames of it that were drawn already."""
+
+    state: Any
+    drawn: dict[tuple[str, Size], Frame]
+
 
 class EnvCopy:
     """One of the environments: resets itself where an episode ends, and keeps what the last frame is drawn from.
 
-    An environment with `keep_state()` and `draw_state(state, cameras, size)` is drawn later, if somebody asks. Of
-    another, the last frames that `keep_last_frames` asked for are drawn before the reset. A frame is drawn once,
-    however often it is asked for.
+    The last frames that `keep_last_frames` asked for are drawn before the reset, or, of an environment with
+    `keep_state()` and `draw_state(state, cameras, size)`, later, if somebody asks. A frame is drawn once, however often
+    it is asked for.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -49,51 +78,83 @@ class EnvCopy:
         self._keeps_state = hasattr(env.unwrapped, "keep_state")
         self._wanted: Wanted = {}
         self._drawn: dict[tuple[str, Size], Frame] = {}
-        self._last_drawn: dict[tuple[str, Size], Frame] = {}
-        self._last_state: Any = None
+        self._last = KeptState(None, {})
+        self._states: deque[KeptState] = deque(maxlen=0)  # the last states of this episode
+        self._ended_states: deque[KeptState] = deque()  # of the episode before it
         self.frames_drawn = 0
 
     def keep_last_frames(self, wanted: Wanted) -> None:
         """From now on, draw these cameras at these sizes at the end of each episode."""
         self._wanted = wanted
 
+    def keep_last_states(self, count: int) -> bool:
+        """From now on, keep the last `count` states of each episode; return whether the environment can do that."""
+        self._states = deque(maxlen=count if self._keeps_state else 0)
+        return self._keeps_state
+
     def reset(self, seed: int | None, options: Info | None) -> tuple[Any, Info]:
         self._drawn = {}
-        return self.env.reset(seed=seed, options=options)
+        self._ended_states, self._states = self._states, deque(maxlen=self._states.maxlen)
+        result = self.env.reset(seed=seed, options=options)
+        self._keep_state()
+        return result
 
     def step(self, action: Any) -> CopyStep:
         self._drawn = {}
         observation, reward, terminated, truncated, info = self.env.step(action)
+        self._keep_state()
         if not (terminated or truncated):
-            return CopyStep(observation, reward, False, False, info)
+            return CopyStep(observation, float(reward), False, False, info)
         self._keep_last_frame()
         last, last_info = deepcopy(observation), info
         observation, info = self.reset(None, None)
-        return CopyStep(observation, reward, bool(terminated), bool(truncated), info, last, last_info)
+        return CopyStep(observation, float(reward), bool(terminated), bool(truncated), info, last, last_info)
 
     def draw(self, cameras: Sequence[str], size: Size, *, final: bool) -> dict[str, Frame]:
         """Return the present frame of each camera, or that of the last episode's end."""
-        drawn = self._last_drawn if final else self._drawn
-        if missing := [camera for camera in cameras if (camera, size) not in drawn]:
-            if final and self._last_state is None:
+        if final:
+            return self._draw_kept(self._last, cameras, size)
+        if missing := [camera for camera in cameras if (camera, size) not in self._drawn]:
+            self._add(self._drawn, draw_cameras(self.env, missing, size), missing, size)
+        return {camera: self._drawn[camera, size] for camera in cameras}
+
+    def draw_last_states(self, cameras: Sequence[str], size: Size) -> dict[str, Array]:
+        """Return the frames [n, H, W, 3] of the kept states of the last episode by camera, in time order."""
+        frames = [self._draw_kept(kept, cameras, size) for kept in self._ended_states]
+        return {camera: np.stack([frame[camera] for frame in frames]) for camera in cameras}
+
+    def _draw_kept(self, kept: KeptState, cameras: Sequence[str], size: Size) -> dict[str, Frame]:
+        if missing := [camera for camera in cameras if (camera, size) not in kept.drawn]:
+            if kept.state is None:
                 raise DataError(f"the last frame of camera {missing[0]} was not drawn: call keep_last_frames first")
-            self.frames_drawn += len(missing)
             inner: Any = self.env.unwrapped
-            found = (
-                inner.draw_state(self._last_state, missing, size) if final else draw_cameras(self.env, missing, size)
-            )
-            drawn |= {(camera, size): found[camera] for camera in missing}
-        return {camera: drawn[camera, size] for camera in cameras}
+            self._add(kept.drawn, inner.draw_state(kept.state, missing, size), missing, size)
+        return {camera: kept.drawn[camera, size] for camera in cameras}
+
+    def _add(
+        self, drawn: dict[tuple[str, Size], Frame], found: Mapping[str, Frame], cameras: Sequence[str], size: Size
+    ) -> None:
+        self.frames_drawn += len(cameras)
+        drawn |= {(camera, size): found[camera] for camera in cameras}
+
+    def _keep_state(self) -> None:
+        if self._states.maxlen:
+            inner: Any = self.env.unwrapped
+            self._states.append(KeptState(inner.keep_state(), self._drawn))
 
     def _keep_last_frame(self) -> None:
-        self._last_drawn, self._last_state = {}, None
-        if self._keeps_state:
+        self._last = KeptState(None, {})
+        if not self._wanted:
+            return
+        if self._states:
+            self._last = self._states[-1]
+        elif self._keeps_state:
             inner: Any = self.env.unwrapped
-            self._last_state = inner.keep_state()
+            self._last = KeptState(inner.keep_state(), self._drawn)
         else:
             for size, cameras in self._wanted.items():
                 self.draw(cameras, size, final=False)
-            self._last_drawn = self._drawn
+            self._last = KeptState(None, self._drawn)
 
 
 class CopyGroup:
@@ -101,6 +162,19 @@ class CopyGroup:
 
     def __init__(self, makers: Sequence[MakeCopy]) -> None:
         self.copies = [EnvCopy(make()) for make in makers]
+        self._result: Any = None
+
+    def submit(self, method: str, *args: Any) -> None:
+        """Call a method; `collect` returns its result."""
+        self._result = getattr(self, method)(*args)
+
+    def collect(self) -> Any:
+        return self._result
+
+    def describe(self) -> CopyDescription:
+        env = self.copies[0].env
+        spaces = env.observation_space, env.action_space
+        return CopyDescription(*spaces, env.metadata, env.render_mode, env.spec, camera_names(env))
 
     def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
         return [self.copies[row].reset(seed, options) for row, seed in zip(rows, seeds, strict=True)]
@@ -108,13 +182,19 @@ class CopyGroup:
     def step(self, actions: Sequence[Any]) -> list[CopyStep]:
         return [copy.step(action) for copy, action in zip(self.copies, actions, strict=True)]
 
-    def draw(self, rows: Sequence[int], cameras: Sequence[str], size: Size, *, final: bool) -> dict[str, Array]:
+    def draw(self, rows: Sequence[int], cameras: Sequence[str], size: Size, final: bool) -> dict[str, Array]:
         frames = [self.copies[row].draw(cameras, size, final=final) for row in rows]
         return {camera: np.stack([frame[camera] for frame in frames]) for camera in cameras}
 
-    def keep_last_frames(self, wanted: Wanted) -> None:
-        for copy in self.copies:
-            copy.keep_last_frames(wanted)
+    def draw_last_states(self, rows: Sequence[int], cameras: Sequence[str], size: Size) -> list[dict[str, Array]]:
+        return [self.copies[row].draw_last_states(cameras, size) for row in rows]
+
+    def keep_last_states(self, count: int) -> bool:
+        return all([copy.keep_last_states(count) for copy in self.copies])
+
+    def keep_last_frames(self, wanted: Sequence[Wanted]) -> None:
+        for copy, one in zip(self.copies, wanted, strict=True):
+            copy.keep_last_frames(one)
 
     def call(self, rows: Sequence[int], name: str, *args: Any) -> list[Any]:
         """Return what a method of each environment returns, or the value of an attribute."""
@@ -131,12 +211,24 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     `reset(seed=...)` gives each copy a child of the seed. `render_cameras` draws the present, or (`final`) the last
     frames of the episodes that ended in the last step; who will ask for those says so by `keep_last_frames`.
+
+    The first seeded reset of an environment with a `name` checks that seeds mean something to it. With `processes`
+    above 1, copies are shared out to so many other processes, and every method may raise ProcessDied:
+    then all environments must be reset.
     """
 
-    def __init__(self, makers: Sequence[MakeCopy]) -> None:
+    def __init__(self, makers: Sequence[MakeCopy], processes: int = 1, name: str | None = None) -> None:
         self.num_envs = len(makers)
-        self._group = CopyGroup(makers)
-        first = self._group.copies[0].env
+        self._name = name
+        self._memory: SharedMemory | None = None
+        self._edges = list(pairwise(self.num_envs * index // processes for index in range(processes + 1)))
+        self._groups: Sequence[CopyGroup | ProcessGroup]
+        if processes == 1:
+            group = CopyGroup(makers)
+            self._groups, first = [group], group.describe()
+        else:
+            self._memory = SharedMemory()
+            self._groups, first = start_groups(name or str(makers[0]), makers, self._edges, self._memory)
         self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.render_mode = first.render_mode
         self.spec = first.spec
@@ -144,26 +236,33 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = first.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.camera_names = camera_names(first)
-        self._observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
+        self.camera_names = first.camera_names
         self._latest: list[Any] = [None] * self.num_envs
-        self._owners: dict[str, Wanted] = {}
+        self._owners: dict[str, list[Wanted]] = {}
+        self._share_observations()
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Start over, everywhere or where `options["reset_mask"]` says."""
         seeds = child_seeds(seed, self.num_envs)
         options = dict(options or {})
         mask = options.pop("reset_mask", None)
-        rows = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask)
-        results = self._group.reset(rows.tolist(), [seeds[row] for row in rows], options or None)
+        rows = list(range(self.num_envs)) if mask is None else np.flatnonzero(mask).tolist()
+        start = time.monotonic()
+        results = self._reset(rows, seeds, options or None)
+        unchecked = self._name is not None and self._name not in CHECKED
+        if unchecked and seed is not None and mask is None and time.monotonic() - start < SLOW_RESET:
+            results = self._check_seeds(results, seeds, options or None)
         infos: Info = {}
-        for row, (observation, info) in zip(rows.tolist(), results, strict=True):
-            self._latest[row] = observation
+        for row, (_, info) in zip(rows, results, strict=True):
             infos = self._add_info(infos, info, row)
         return self._observed(), infos
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, Info]:
-        results = self._group.step(list(iterate(self.action_space, actions)))
+        chosen = actions if isinstance(actions, np.ndarray) else list(iterate(self.action_space, actions))
+        if len(chosen) != self.num_envs:
+            raise ValueError(f"found {len(chosen)} actions, expected one for each of the {self.num_envs} environments")
+        answers = self._ask("step", [(chosen[first:last],) for first, last in self._edges])
+        results: list[CopyStep] = [result for answer in answers for result in answer]
         infos: Info = {}
         for row, result in enumerate(results):
             if result.final_info is not None:
@@ -171,37 +270,129 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
                 infos = self._add_info(infos, last, row)
             infos = self._add_info(infos, result.info, row)
             self._latest[row] = result.observation
-        rewards = np.array([float(result.reward) for result in results])
+        rewards = np.array([result.reward for result in results])
         terminated = np.array([result.terminated for result in results], bool)
         truncated = np.array([result.truncated for result in results], bool)
         return self._observed(), rewards, terminated, truncated, infos
 
-    def keep_last_frames(self, owner: str, wanted: Wanted) -> None:
-        """From now on, keep the last frames of these cameras at these sizes for `owner`; an empty one wants none."""
-        self._owners[owner] = wanted
-        union: dict[Size, list[str]] = {}
-        for one in self._owners.values():
-            for size, cameras in one.items():
-                union[size] = list(dict.fromkeys([*union.get(size, ()), *cameras]))
-        self._group.keep_last_frames({size: cameras for size, cameras in union.items() if cameras})
+    def keep_last_frames(self, owner: str, wanted: Wanted, env_ids: Array | None = None) -> None:
+        """From now on, keep the last frames of these cameras at these sizes for `owner`; an empty one wants none.
+
+        With `env_ids`, only those of some environments.
+        """
+        rows = range(self.num_envs) if env_ids is None else {int(row) for row in env_ids}
+        self._owners[owner] = [wanted if row in rows else {} for row in range(self.num_envs)]
+        merged = [_merge(by_owner) for by_owner in zip(*self._owners.values(), strict=True)]
+        self._set_up("keep_last_frames", [(merged[first:last],) for first, last in self._edges])
 
     def render_cameras(
         self, cameras: Sequence[str], image_size: Size = None, env_ids: Array | None = None, final: bool = False
     ) -> dict[str, Array]:
         """Return frames uint8 [n, H, W, 3] by camera, of all environments or of `env_ids`."""
-        rows = range(self.num_envs) if env_ids is None else [int(row) for row in env_ids]
-        return self._group.draw(list(rows), cameras, image_size, final=final)
+        rows = list(range(self.num_envs)) if env_ids is None else [int(row) for row in env_ids]
+        parts = self._ask(
+            "draw", [(own, tuple(cameras), image_size, final) if own else None for own in self._split(rows)]
+        )
+        drawn = {camera: np.concatenate([part[camera] for part in parts]) for camera in cameras}
+        if rows != sorted(rows):
+            order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
+            drawn = {camera: frames[order] for camera, frames in drawn.items()}
+        return drawn
+
+    def keep_last_states(self, count: int) -> bool:
+        """From now on, keep the last `count` states of each episode; return whether the environments can do that."""
+        return all(self._set_up("keep_last_states", [(count,)] * len(self._groups)))
+
+    def render_last_states(
+        self, cameras: Sequence[str], image_size: Size, env_ids: Sequence[int]
+    ) -> list[dict[str, Array]]:
+        """Draw the last states of the episodes that ended in these environments: for each, [n, H, W, 3] by camera."""
+        shares = [(own, tuple(cameras), image_size) if own else None for own in self._split(env_ids)]
+        parts = [part for answer in self._ask("draw_last_states", shares) for part in answer]
+        found = dict(zip(sorted(env_ids), parts, strict=True))
+        return [found[env] for env in env_ids]
 
     def call(self, name: str, *args: Any) -> tuple[Any, ...]:
         """Return what a method of each environment returns, or the value of an attribute."""
-        return tuple(self._group.call(range(self.num_envs), name, *args))
+        rows = list(range(self.num_envs))
+        answers = self._ask("call", [(own, name, *args) for own in self._split(rows)])
+        return tuple(value for answer in answers for value in answer)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._group.close()
+        for group in self._groups:
+            group.close()
+        if self._memory is not None:
+            self._memory.close()
+
+    def _reset(self, rows: list[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
+        shares: list[tuple[Any, ...] | None] = []
+        for (first, _), own in zip(self._edges, self._split(rows), strict=True):
+            shares.append((own, [seeds[first + row] for row in own], options) if own else None)
+        results = [result for answer in self._ask("reset", shares) for result in answer]
+        for row, (observation, _) in zip(rows, results, strict=True):
+            self._latest[row] = observation
+        return results
+
+    def _check_seeds(
+        self, results: list[tuple[Any, Info]], seeds: Sequence[int | None], options: Info | None
+    ) -> list[tuple[Any, Info]]:
+        """Reset the first copy again with its seed, and warn if that leads elsewhere; return the newest results."""
+        first, *others = iterate(self.observation_space, self._observed())
+        newest = self._reset([0], seeds, options)
+        again = next(iter(iterate(self.observation_space, self._observed())))
+        fixed_start = bool(self.metadata.get(FIXED_START))
+        warn_about_seeds(str(self._name), first, again, others[0] if others else None, fixed_start=fixed_start)
+        return [*newest, *results[1:]]
+
+    def _split(self, rows: Sequence[int]) -> list[list[int]]:
+        """Return the rows of each group, counted from its first."""
+        ordered = sorted(rows)
+        return [[row - first for row in ordered if first <= row < last] for first, last in self._edges]
+
+    def _ask(self, method: str, shares: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Call a method of every group that has a share of the arguments, at the same time in all processes."""
+        asked = [(group, args) for group, args in zip(self._groups, shares, strict=True) if args is not None]
+        for group, args in asked:
+            group.submit(method, *args)
+        results, errors = [], []
+        for group, _ in asked:
+            try:
+                results.append(group.collect())
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise next((error for error in errors if not isinstance(error, ProcessDied)), errors[0])
+        return results
+
+    def _set_up(self, method: str, shares: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of every group that is called again in a process that replaces another."""
+        for group, args in zip(self._groups, shares, strict=True):
+            if isinstance(group, ProcessGroup):
+                group.remember(method, *args)
+        return self._ask(method, shares)
+
+    def _share_observations(self) -> None:
+        space = self.single_observation_space
+        self._shared = self._memory is not None and is_shareable(space)
+        if self._memory is not None and self._shared:
+            self._observations = shared_observations(space, self.num_envs, self._memory)
+            self._set_up("share_observations", [(self.num_envs, first) for first, _ in self._edges])
+        else:
+            self._observations = create_empty_array(space, self.num_envs)
 
     def _observed(self) -> Any:
-        self._observations = concatenate(self.single_observation_space, self._latest, self._observations)
+        if not self._shared:
+            self._observations = concatenate(self.single_observation_space, self._latest, self._observations)
         return deepcopy(self._observations)
+
+
+def _merge(by_owner: Sequence[Wanted]) -> Wanted:
+    """Return the cameras at each size that at least one owner wants."""
+    union: dict[Size, list[str]] = {}
+    for one in by_owner:
+        for size, cameras in one.items():
+            union[size] = list(dict.fromkeys([*union.get(size, ()), *cameras]))
+    return {size: cameras for size, cameras in union.items() if cameras}
 
 
 def child_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

@@ -35,6 +35,13 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         self._scored.check()
         self._others = CameraFrames(env, cameras, image_size, advice=". env.train.cameras or data.collection names it")
         self._others.check()
+        self._scored.keep_last()
+        self._others.keep_last()
+
+    def drop_frames(self) -> None:
+        """From now on, nobody needs the frames of `cameras` in final observations."""
+        self._others.drop_last()
+        self._others = CameraFrames(self.env, ())
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
@@ -43,12 +50,11 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         ends = self.verdict(scored) & ~done
         if not (done | ends).any():
             return obs, reward, terminated, truncated, infos
-        frames = self._others.following(obs, infos, done)
         final_obs = np.full(self.num_envs, None, object)
         for rows, source in ((np.flatnonzero(done), infos.get("final_obs")), (np.flatnonzero(ends), obs)):
             if len(rows):
                 seen = as_observation(final_rows(source, rows))
-                drawn = {camera: pictures[rows] for camera, pictures in frames.items()}
+                drawn = self._others.now(obs, rows) if source is obs else self._others.final(infos, rows)
                 if drawn:
                     seen["images"] = drawn | seen.get("images", {})
                 for place, row in enumerate(rows):

@@ -23,7 +23,7 @@ class KeyDoorEnv(gymnasium.Env[State, np.int64]):
     before. Observations are the position, from -1 to 1, and whether the key is held.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+    metadata = {"render_modes": [], "fixed_start": True}  # noqa: RUF012 - Gymnasium's own form
 
     def __init__(self, room: int = 9) -> None:
         if type(room) is not int or room < 2:

@@ -134,7 +134,7 @@ def _without_text(env: Env, cfg: EnvConfig) -> Env:
             f"observations of '{cfg.id}' have no numbers: {dropped}. A wrapper can turn them into numbers "
             "(env.train.wrappers), and obs_mode=images uses its render() instead"
         )
-    warnings.warn(f"'{cfg.id}': {dropped} of its observations are left out, as they are no numbers", stacklevel=2)
+    warnings.warn(f"'{cfg.id}': its observations are used without {dropped}, as that is no number", stacklevel=2)
     return FilterObservation(env, kept)
 
 

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from rewardlab.errors import ConfigError
 from rewardlab.observations import to_numpy
 
+_PLAIN = (bool, int, float, str)
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
@@ -46,8 +47,8 @@ class PlainValues(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not isinstance(result, tuple) or len(result) != 5:
             return result
         observation, reward, terminated, truncated, info = result
-        numbers = (_number(value) for value in (reward, terminated, truncated))
-        return (self._observation(observation), *numbers, _without_tensors(info, self._is_batch))
+        observation, info = self._observation(observation), _without_tensors(info, self._is_batch)
+        return observation, _number(reward), _number(terminated), _number(truncated), info
 
     def _observation(self, observation: Any) -> Any:
         space = self.observation_space
@@ -58,7 +59,7 @@ class PlainValues(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def _number(value: Any) -> Any:
     """Return the number of a tensor or an array of one; anything else as it is."""
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, _PLAIN):
         return value
     one = hasattr(value, "item") and int(np.prod(value.shape)) == 1
     return value.item() if one else _without_tensors(value, False)
@@ -66,6 +67,8 @@ def _number(value: Any) -> Any:
 
 def _without_tensors(value: Any, batched: bool) -> Any:
     """Return nested values with arrays in the place of tensors; `batched`: without their leading axis of 1."""
+    if isinstance(value, _PLAIN):
+        return value
     if isinstance(value, Mapping):
         return {key: _without_tensors(part, batched) for key, part in value.items()}
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
@@ -73,8 +76,8 @@ def _without_tensors(value: Any, batched: bool) -> Any:
     if hasattr(value, "detach"):
         value = to_numpy(value)
     if batched and isinstance(value, np.ndarray) and value.ndim and len(value) == 1:
-        return value[0]
-    return value
+        value = value[0]
+    return value.item() if isinstance(value, np.bool_) else value  # Gymnasium batches Python's booleans only
 
 
 def _fit(value: Any, space: spaces.Space[Any]) -> Any:

@@ -6,6 +6,7 @@ scores frames uses this module, so that the two are never confused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ Locate: TypeAlias = Callable[[int], str]  # row of a batch -> the environment an
 
 # In infos, from wrappers that end episodes: frames [N, H, W, 3] by camera, true in the rows of the final observations.
 FINAL_FRAMES = "final_frames"
+_NUMBERS = count()  # of the CameraFrames in this process
 
 
 class CameraFrames:
@@ -36,7 +38,7 @@ class CameraFrames:
 
     `image_size` is height and width, to which pictures of any size are resized; or, by camera, the size at which
     frames for a reward model were recorded; None keeps the size as it is. `advice` ends the error about a missing
-    camera.
+    camera. Who asks for last frames says so first, by `keep_last`.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class CameraFrames:
             self._sizes = {} if image_size is None else dict.fromkeys(cameras, FrameSize(*image_size, resize="allow"))
         self.autoreset = autoreset_mode(env)
         self._advice = advice
+        self._owner = f"frames {next(_NUMBERS)}"
         self._render_cameras = getattr(env.unwrapped, "render_cameras", None)
         # An observation that is a picture can only be meant if there is one camera, and no better source for it.
-        self._only = self.cameras[0] if len(self.cameras) == 1 and self._render_cameras is None else None
+        self._only = self.cameras[0] if len(self.cameras) == 1 and not self._is_drawable(self.cameras[0]) else None
         # render() shows the present only: after a reset within the step, the last frame of an episode is gone.
         self._renders = (
             self._only is not None and env.render_mode == "rgb_array" and self.autoreset != AutoresetMode.SAME_STEP
@@ -87,9 +90,46 @@ class CameraFrames:
             raise DataError("the environment resets in the same step but gives no infos['final_obs']")
         observed = self._observed(final_rows(infos["final_obs"], env_ids))
         for camera, frames in infos.get(FINAL_FRAMES, {}).items():
-            if camera in self.cameras and self._fits(camera, frames):
+            if camera in self.cameras and self._fits(camera, frames.shape):
                 observed[camera] = frames[env_ids]
         return self._complete(observed, env_ids=env_ids, final=True)
+
+    def drawn_cameras(self) -> tuple[str, ...]:
+        """Return the cameras whose pictures are not in the observations at the wanted size, so that they are drawn."""
+        parts = camera_images(self.env.observation_space, unnamed=self._only)
+        taken = {c for c, part in parts.items() if not self._is_drawable(c) or self._fits(c, part.shape or ())}
+        return tuple(camera for camera in self.cameras if camera not in taken)
+
+    def keep_last(self, env_ids: Array | None = None) -> None:
+        """Tell the environment that last frames will be asked for (`final`, `following`), perhaps of `env_ids` only.
+
+        An environment that cannot be drawn after its reset draws them before it, and without this none at all.
+        """
+        self._keep_last_frames(self.by_size(self.drawn_cameras()), env_ids)
+
+    def drop_last(self) -> None:
+        """Tell the environment that no last frames will be asked for any more."""
+        self._keep_last_frames({})
+
+    def _keep_last_frames(self, wanted: Mapping[tuple[int, int] | None, Sequence[str]], *env_ids: Array | None) -> None:
+        keep = getattr(self.env.unwrapped, "keep_last_frames", None)
+        if keep is not None and self.autoreset == AutoresetMode.SAME_STEP:
+            keep(self._owner, wanted, *env_ids)
+
+    def keep_last_states(self, count: int) -> bool:
+        """Let the environment keep the last states of episodes, for `last_states`; return whether it can do that."""
+        keep = getattr(self.env.unwrapped, "keep_last_states", None)
+        return keep is not None and bool(keep(count))
+
+    def last_states(self, env_ids: Sequence[int]) -> list[dict[str, Frames]]:
+        """Draw the last states of the episodes that ended in these environments, [n, H, W, 3] by camera for each."""
+        inner: Any = self.env.unwrapped
+        found: list[dict[str, Frames]] = [{} for _ in env_ids]
+        for size, cameras in self.by_size(self.cameras).items():
+            drawn = inner.render_last_states(cameras, image_size=size, env_ids=env_ids)
+            for pictures, more in zip(found, drawn, strict=True):
+                pictures.update(self._as_wanted({camera: to_numpy(frames) for camera, frames in more.items()}))
+        return found
 
     def following(self, obs: Any, infos: Infos, ended: Bools) -> dict[str, Frames]:
         """Return the frame that followed each action: that of `obs`, or the true last one where an episode `ended`."""
@@ -110,15 +150,18 @@ class CameraFrames:
         return {camera: to_numpy(pictures[camera]) for camera in self.cameras if camera in pictures}
 
     def _complete(self, pictures: dict[str, Array], **which: Any) -> dict[str, Frames]:
-        if self._render_cameras is not None:
-            pictures = {camera: found for camera, found in pictures.items() if self._fits(camera, found)}
+        kept = (c for c, found in pictures.items() if not self._is_drawable(c) or self._fits(c, found.shape))
+        pictures = {camera: pictures[camera] for camera in kept}
         absent = [camera for camera in self.cameras if camera not in pictures]
         if absent:
             pictures |= self._draw(absent, **which)
         for camera in absent:
             if camera not in pictures:
                 raise self._missing(camera)
-        frames = {camera: to_uint8_hwc(pictures[camera], camera) for camera in self.cameras}
+        return self._as_wanted({camera: pictures[camera] for camera in self.cameras})
+
+    def _as_wanted(self, pictures: Mapping[str, Array]) -> dict[str, Frames]:
+        frames = {camera: to_uint8_hwc(found, camera) for camera, found in pictures.items()}
         return {c: resize_frames(frames[c], self._sizes[c], c) if c in self._sizes else frames[c] for c in frames}
 
     def _draw(self, cameras: Sequence[str], env_ids: Array | None = None, **which: Any) -> dict[str, Array]:
@@ -139,10 +182,14 @@ class CameraFrames:
             grouped.setdefault(self._sizes[camera].pixels if camera in self._sizes else None, []).append(camera)
         return grouped
 
-    def _fits(self, camera: str, pictures: Array) -> bool:
-        if pictures.ndim != 4 or 3 not in (pictures.shape[-1], pictures.shape[1]):
+    def _is_drawable(self, camera: str) -> bool:
+        """Return whether the environment can draw a camera, unless it says which ones and this is not among them."""
+        return self._render_cameras is not None and camera in getattr(self.env.unwrapped, "camera_names", (camera,))
+
+    def _fits(self, camera: str, shape: tuple[int, ...]) -> bool:
+        if len(shape) != 4 or 3 not in (shape[-1], shape[1]):
             return False
-        size = pictures.shape[1:3] if pictures.shape[-1] == 3 else pictures.shape[2:]
+        size = shape[1:3] if shape[-1] == 3 else shape[2:]
         return camera not in self._sizes or size == self._sizes[camera].pixels
 
     def _offered(self) -> list[str]:

@@ -17,17 +17,13 @@ from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.envs.checked import check_vector_step
+from rewardlab.envs.collected_frames import CollectedFrames
+from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.last_frame import LastFrameWrapper
-from rewardlab.envs.step_results import (
-    CameraFrames,
-    check_autoreset,
-    final_info,
-    flags_of,
-    says_success,
-    success_of,
-)
-from rewardlab.errors import DataError
-from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, IMAGES, SUCCESS_KEYS
+from rewardlab.envs.step_results import check_autoreset, final_info, flags_of, says_success, success_of
+from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_choice import FrameChoice
+from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, SUCCESS_KEYS
 from rewardlab.observations import final_rows, read_parts, read_vectors, to_numpy
 
 if TYPE_CHECKING:
@@ -54,10 +50,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     """Writes every episode that ends, labelled frame by frame, until both targets are reached.
 
     States and goals come from the observations; images too, or from the environment's `render_cameras` (see
-    `CameraFrames`). With `cameras=()` no images are kept. What the wrapped environment returns passes through
-    unchanged. `close` waits until everything is written; `durable` (for robots, where an episode costs minutes) also
-    makes each file safe from a power cut. With `watched_envs`, only that many environments, the first ones, are drawn
-    and written: a sample of all phases of a training run, at a fraction of the cost.
+    `CameraFrames`). With `cameras=()` no images are kept; `frames` says which frames of an episode get them: "all",
+    "every:5" (and the last one) or "last:10". What the wrapped environment returns passes through unchanged. `close`
+    waits until everything is written; `durable` (for robots, where an episode costs minutes) also makes each file safe
+    from a power cut. With `watched_envs`, only that many environments, the first ones, are drawn and written: a sample
+    of all phases of a training run, at a fraction of the cost.
 
     If `run` and `worker` name who collects, episodes carry that and a number as their identity, and one that is on disk
     already is not written again. `state_dict` has what a resumed run needs for it.
@@ -78,16 +75,20 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         durable: bool = False,
         cameras: Sequence[str] = (DEFAULT_CAMERA,),
         image_size: tuple[int, int] | None = None,
+        frames: str = "all",
         policy: str = "unknown",
         task: str | None = None,
         run: str | None = None,
         worker: int = 0,
     ) -> None:
         super().__init__(env)
-        self._frames = CameraFrames(
+        choice = _frame_choice(frames)
+        self._cameras = tuple(cameras)
+        self._frames = CollectedFrames(
             env,
             cameras,
             image_size,
+            choice,
             advice=". Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config",
         )
         self._labelled = False
@@ -102,9 +103,11 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             max_episodes=max_episodes,
             task=task or (spec.id if spec is not None else type(env.unwrapped).__name__),
             policy=policy,
+            kept_frames=choice.last,
             run=run,
             worker=worker,
         )
+        self._keep_last_frames()
 
     @classmethod
     def as_planned(
@@ -131,8 +134,9 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             durable=plan.durable,
             cameras=config.cameras if plan.cameras is None else plan.cameras,
             image_size=config.frame_size,
+            frames=plan.frames,
             policy=policy,
-            task=config.id,
+            task=config.task,
             run=run,
             worker=worker,
         )
@@ -154,6 +158,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting where `state_dict` was called; {"run": name} only names the run."""
         self._collector.load_state_dict(state)
+        self._keep_last_frames()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -164,7 +169,9 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             if seed is not None:
                 self._collector.seed = int(seed) if isinstance(seed, (int, np.integer)) else None
             begun = np.ones(self.num_envs, bool) if mask is None else np.asarray(mask, bool)
-            self._begin(np.flatnonzero(begun[: self._watched]), self._observe(obs), infos)
+            self._begin(np.flatnonzero(begun[: self._watched]), obs, infos)
+        else:
+            self._drop_last_frames()
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -172,6 +179,8 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         obs, reward, terminated, truncated, infos = check_vector_step(self.env.step(actions), self.env, self._steps)
         if not self.full:
             self._record(actions, obs, reward, terminated, truncated, infos)
+        if self.full:
+            self._drop_last_frames()
         return obs, reward, terminated, truncated, infos
 
     def close(self, **kwargs: Any) -> None:
@@ -194,23 +203,41 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         arrival = {name: column[: self._watched] for name, column in arrival.items()} | self._labels(infos)
         running, done = self._collector.running(), arrival["terminated"] | arrival["truncated"]
         ended = np.flatnonzero(done & running)
-        observed = self._observe(obs)
-        columns = {**observed, **arrival}
+        columns = {**self._vectors(obs), **arrival}
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
-            for name, last in self._last_frames(infos, ended).items():
+            for name, last in self._last_rows(infos, ended).items():
                 columns[name] = columns[name].copy()
                 columns[name][ended] = last
         self._add(np.flatnonzero(running), columns)
+        number, drawn = self._collector.lengths() - 1, running & self._collector.wanted()
+        for envs, pictures in self._frames.of_step(obs, infos, number, drawn, done):
+            self._collector.add_frames(envs.tolist(), pictures)
         if len(ended):
             self._require_labels(infos)
-        self._collector.end(ended.tolist())
+        wanted = self._collector.wanted()
+        self._collector.end(ended.tolist(), last_frames=self._frames.after_end)
+        if (self._collector.wanted() != wanted).any():
+            self._keep_last_frames()
         opening = {
             AutoresetMode.SAME_STEP: done,
             AutoresetMode.NEXT_STEP: ~running,  # the step after an end is the reset
             AutoresetMode.DISABLED: np.zeros_like(done),  # steps after an end belong to no episode
         }[self._frames.autoreset]
         if opening.any() and not self.full:
-            self._begin(np.flatnonzero(opening), observed, infos)
+            self._begin(np.flatnonzero(opening), obs, infos)
+
+    def _keep_last_frames(self) -> None:
+        """Let the environment keep the last frames of environments whose episodes can still be kept."""
+        self._frames.keep_last(np.flatnonzero(self._collector.wanted()))
+        self._keeps_last = True
+
+    def _drop_last_frames(self) -> None:
+        """Let it keep none: nothing is collected any more."""
+        if self._keeps_last:
+            self._keeps_last = False
+            self._frames.drop_last()
+            if isinstance(self.env, EndOnSuccess):
+                self.env.drop_frames()
 
     def _require_labels(self, infos: Any) -> None:
         """Raise or warn if the environment never reports success: all its episodes would be stored as failures."""
@@ -223,27 +250,29 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         warnings.warn(text, stacklevel=4)
         self._labelled = True
 
-    def _begin(self, envs: Array, observed: Columns, infos: Any) -> None:
+    def _begin(self, envs: Array, obs: Any, infos: Any) -> None:
         action_space = self.env.action_space
         action = as_action(np.zeros(action_space.shape or (), action_space.dtype))
         rewards = dict.fromkeys(("reward", "env_reward"), np.zeros(self._watched, np.float32))
         ends = dict.fromkeys(("terminated", "truncated"), np.zeros(self._watched, bool))
-        columns = {**observed, "action": action, **rewards, **ends, **self._labels(infos)}
+        columns = {**self._vectors(obs), "action": action, **rewards, **ends, **self._labels(infos)}
         self._collector.begin(envs.tolist(), {name: column[envs] for name, column in columns.items()})
+        drawn = envs[self._collector.wanted()[envs]]
+        self._collector.add_frames(drawn.tolist(), self._frames.of_resets(obs, drawn))
 
     def _add(self, envs: Array, columns: Columns) -> None:
-        if len(envs) < self._watched:  # indexing copies every frame; not needed while all are running
+        if len(envs) < self._watched:
             columns = {name: column[envs] for name, column in columns.items()}
         self._collector.add(envs.tolist(), columns)
 
-    def _last_frames(self, infos: Any, ended: Array) -> Columns:
+    def _last_rows(self, infos: Any, ended: Array) -> Columns:
         """Return what is known of the true last frames of episodes after which the environment was reset."""
         final = final_info(infos)
         facts = self._labels(final)
         # Of a wrapper around each environment it is in final_info, of one around all of them beside it.
         if "env_reward" in final:
             facts["env_reward"] = to_numpy(final["env_reward"]).astype(np.float32)
-        observed = _columns(final_rows(infos["final_obs"], ended), self._frames.final(infos, ended))
+        observed = _vectors(final_rows(infos["final_obs"], ended))
         return {**observed, **{name: column[ended] for name, column in facts.items()}}
 
     def _labels(self, infos: Any) -> Columns:
@@ -254,11 +283,14 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return {name: flags[: self._watched] for name, flags in labels.items()}
 
     def _locate(self, env: int) -> str:
-        return f"'{self._collector.task}', {self._collector.locate(env)}"
+        return self._collector.locate(env)
 
-    def _observe(self, obs: Any) -> Columns:
-        envs = None if self._watched == self.num_envs else np.arange(self._watched)
-        return {name: column[: self._watched] for name, column in _columns(obs, self._frames.now(obs, envs)).items()}
+    def _vectors(self, obs: Any) -> Columns:
+        columns = {name: column[: self._watched] for name, column in _vectors(obs).items()}
+        if not columns and not self._cameras:
+            found = ", ".join(read_parts(obs))
+            raise DataError(f"observations have {found}; expected 'state' (or 'observation'), as there are no cameras")
+        return columns
 
     def __enter__(self) -> Self:
         return self
@@ -270,10 +302,12 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             self.close()
 
 
-def _columns(obs: Any, frames: Mapping[str, Array]) -> Columns:
-    vectors = read_vectors(obs)
-    if not vectors and not frames:
-        found = ", ".join(read_parts(obs))
-        raise DataError(f"observations have {found}; expected 'state' (or 'observation'), as there are no cameras")
-    columns = {f"observation.{name}": array for name, array in vectors.items()}
-    return columns | {IMAGES + camera: pictures for camera, pictures in frames.items()}
+def _frame_choice(frames: str) -> FrameChoice:
+    try:
+        return FrameChoice.parse(frames)
+    except ValueError as error:
+        raise ConfigError(f"frames: found {frames!r}, expected {error}") from None
+
+
+def _vectors(obs: Any) -> Columns:
+    return {f"observation.{name}": array for name, array in read_vectors(obs).items()}

@@ -43,13 +43,14 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
-    """The frames of a file: probability, verdict, and the true label where it is known."""
+    """The frames of a file that have pictures: probability, verdict, and the true label where it is known."""
 
     path: Path
+    time: npt.NDArray[np.int64]  # of each frame in its episode
     probability: Tensor  # float32 [T]
     success: Tensor  # bool [T]: probability > threshold
     label: npt.NDArray[np.bool_] | None = None
-    strip: tuple[tuple[int, Frame], ...] = ()  # some frames to look at, with their times
+    strip: tuple[tuple[int, Frame], ...] = ()  # some frames to look at, with their places among the others
 
 
 Result = ScoredFile | Problem
@@ -178,7 +179,8 @@ def _score_batch(model: SuccessClassifier, batch: list[_Pictures], term: RewardT
     except DataError as error:  # such as pictures three pixels wide
         return [Problem(read.path, str(error)) for read in batch]
     return [
-        ScoredFile(read.path, p[None], term.predicts_success(p[None])) for read, p in zip(batch, scores, strict=True)
+        ScoredFile(read.path, np.zeros(1, np.int64), p[None], term.predicts_success(p[None]))
+        for read, p in zip(batch, scores, strict=True)
     ]
 
 
@@ -190,8 +192,8 @@ def _score_episode(
     progress: Callable[[float], None],
     number: int,
 ) -> ScoredFile:
-    facts = episode.facts
-    shown = _middles(facts.length, strip)
+    facts, time = episode.facts, episode.frame_rows()
+    shown = _middles(len(time), strip)
     scores, labels, frames = [], [], []
     start = 0
     size = _frames_at_once(sum(3 * height * width for height, width in facts.cameras.values()))
@@ -201,10 +203,10 @@ def _score_episode(
         end = start + len(label)
         frames += [(t, pictures[model.image_keys[0]][t - start].copy()) for t in shown if start <= t < end]
         start = end
-        progress(number + start / facts.length)
+        progress(number + start / len(time))
     probability = torch.cat(scores)
     return ScoredFile(
-        episode.path, probability, term.predicts_success(probability), np.concatenate(labels), tuple(frames)
+        episode.path, time, probability, term.predicts_success(probability), np.concatenate(labels), tuple(frames)
     )
 
 

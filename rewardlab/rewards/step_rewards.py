@@ -49,6 +49,7 @@ class StepRewards:
             if term.looks_at == "frames":
                 self._cameras[term.name] = CameraFrames(env, term.cameras, term.frame_sizes, advice=advice)
                 self._cameras[term.name].check()
+                self._cameras[term.name].keep_last()
             elif term.looks_at == "episodes":
                 model_type = manager.models[term.name].model_type
                 raise ConfigError(

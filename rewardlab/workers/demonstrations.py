@@ -28,10 +28,18 @@ def read_demonstrations(
     example = to_batch(as_observation(batch_space(observation_space).sample()))
     shapes: Shapes = {key: tuple(part.shape[1:]) for key, part in example.items(include_nested=True, leaves_only=True)}
     batches, frames = [], []
-    for episode in read_episodes(path):
-        transitions = episode.load().transitions()
-        batches.append(_demonstration(transitions, shapes, episode.path))
-        frames.append({camera: _frames(transitions, camera, episode.path) for camera in cameras})
+    for stored in read_episodes(path):
+        episode = stored.load()
+        if episode.lacks_pictures and (cameras or any("images" in key for key in shapes)):
+            who = "the reward model" if cameras else "the policy"
+            raise DataError(f"{stored.path}: {who} looks at pictures{episode.explain_missing()}")
+        transitions = episode.transitions()
+        batches.append(_demonstration(transitions, shapes, stored.path))
+        frames.append({camera: _frames(transitions, camera, stored.path) for camera in cameras})
+    for camera in cameras:
+        sizes = {f"{part[camera].shape[1]}x{part[camera].shape[2]}" for part in frames}
+        if len(sizes) > 1:
+            raise DataError(f"{path}: images of camera '{camera}' are {', '.join(sorted(sizes))}; expected one size")
     return TensorDict.cat(batches), {camera: torch.cat([part[camera] for part in frames]) for camera in cameras}
 
 
@@ -80,8 +88,10 @@ def _policy_observation(observation: TensorDict, shapes: Shapes, source: Path) -
 def _frames(transitions: Batch, camera: str, source: Path) -> Tensor:
     frames = transitions.get(("next", "observation", "images", camera), None)
     if frames is None:
+        images = transitions.get(("next", "observation", "images"), None)
+        found = "none" if images is None else ", ".join(sorted(images.keys()))
         raise DataError(
-            f"{source}: no images of camera '{camera}', which the reward model looks at; collect the demonstrations "
-            "with this camera"
+            f"{source}: no images of camera '{camera}', which the reward model looks at; found {found}. Collect the "
+            f"demonstrations with it: env.train.cameras or data.collection.cameras must name '{camera}'"
         )
     return frames

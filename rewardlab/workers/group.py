@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
-from rewardlab.errors import RewardlabError
+from rewardlab.errors import ProcessDied, RewardlabError
 
 T = TypeVar("T")
 MakeWorker = Callable[[], Any]  # builds the worker object, in the process that it will run in
 Guard = Callable[[], AbstractContextManager[None]]  # what every call of a worker runs in
 
 
-class WorkerDied(RewardlabError):
+class WorkerDied(ProcessDied):
     """The process of a worker ended. `Worker.restart` starts a new one; `change` and calls with `retry` do so too."""
 
     def __init__(self, message: str, worker: "Worker | None" = None) -> None:

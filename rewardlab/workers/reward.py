@@ -11,13 +11,13 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from rewardlab.compat.names import older_names
 from rewardlab.config.schema import ExperimentConfig, RewardConfig
 from rewardlab.console import make_console
+from rewardlab.cores import available_cores
 from rewardlab.devices import CPU
 from rewardlab.rewards.manager import RewardManager, TermFacts
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.group import Group
-from rewardlab.workers.threads import available_cores
 
 
 class FrameScores(NamedTuple):

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import torch
 
+from rewardlab.cores import available_cores
+
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
@@ -26,8 +28,3 @@ def default_torch_threads() -> int:
     """Return $OMP_NUM_THREADS, or the number of available CPU cores if it is not set."""
     configured = os.environ.get("OMP_NUM_THREADS", "")
     return int(configured) if configured.isdecimal() and int(configured) else available_cores()
-
-
-def available_cores() -> int:
-    """Return the number of CPU cores available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

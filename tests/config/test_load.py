@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewardlab.config import ExperimentConfig, config_from_mapping, config_names, load_config, text_override, to_yaml
+from rewardlab.config.load import config_files
 from rewardlab.errors import ConfigError
 
 
@@ -31,7 +32,7 @@ def test_shipped_configs_load_and_describe_themselves() -> None:
     for name, description in names.items():
         assert description, f"{name}.yaml does not start with a comment"
         needed = ["reward.model.checkpoint_path=trained"] if name.endswith("_reward") else []
-        if "???" in Path("configs", f"{name}.yaml").read_text():
+        if "???" in config_files()[name].read_text():
             with pytest.raises(ConfigError, match=r"reward.model.options.expert_data_path: not given, but required"):
                 load_config(name, needed, check_files=False)
             needed.append("reward.model.options.expert_data_path=episodes")
@@ -192,6 +193,12 @@ def test_key_in_the_wrong_block_names_the_right_one() -> None:
         ),
         ("data.data_path=???", "data.data_path: not given, but required (??? in the config)"),
         ("data.data_path=${no.such.key}", "data.data_path: Interpolation key 'no.such.key' not found"),
+        (
+            "data.collection.frames=few",
+            'data.collection.frames: found "few", expected all, every:5 (each fifth frame of',
+        ),
+        ("data.collection.frames=every:0", 'data.collection.frames: found "every:0", expected all, every:5'),
+        ("data.collection.frames=10", "data.collection.frames: found 10, expected all, every:5"),
         ("data.collection.episodes=null", "data.collection.episodes: found null, expected a number of episodes"),
     ],
 )

@@ -4,7 +4,7 @@ from PIL import Image
 
 from rewardlab.cli import main
 from rewardlab.data import EpisodeWriter, convert_episodes, draw_contact_sheet, read_episodes, summarize, verify
-from rewardlab.data.contact_sheet import _times
+from rewardlab.data.contact_sheet import _places
 from rewardlab.errors import DataError
 
 
@@ -111,10 +111,10 @@ def test_contact_sheet_marks_each_frame_by_its_own_label(tmp_path, make_episode)
 
 def test_contact_sheet_shows_a_success_frame_of_a_success():
     labels = np.zeros(50, bool)
-    assert _times(labels, 5).tolist() == [0, 12, 24, 37, 49]
+    assert _places(labels, 5).tolist() == [0, 12, 24, 37, 49]
     labels[29:32] = True
-    assert _times(labels, 5).tolist() == [0, 12, 30, 37, 49]
-    assert _times(np.ones(2, bool), 5).tolist() == [0, 1]
+    assert _places(labels, 5).tolist() == [0, 12, 30, 37, 49]
+    assert _places(np.ones(2, bool), 5).tolist() == [0, 1]
 
 
 def test_contact_sheet_shows_both_outcomes(data, tmp_path):

@@ -143,7 +143,7 @@ def test_tensors_and_a_batch_of_one_become_plain_values() -> None:
     observation, reward, terminated, _, info = rows[-1]
     assert isinstance(observation, np.ndarray)
     assert (observation.shape, reward, terminated) == ((2,), 0.5, True)
-    assert info["success"] == np.True_
+    assert info["success"] is True
     assert isinstance(info["more"]["pose"], np.ndarray)
     assert info["more"]["pose"].shape == (7,)
 
@@ -173,7 +173,7 @@ class Mission(Counter):
 
 
 def test_text_of_an_observation_is_left_out_and_said() -> None:
-    with pytest.warns(UserWarning, match=r"'Grid': 'mission' \(Text\) of its observations are left out"):
+    with pytest.warns(UserWarning, match=r"'Grid': its observations are used without 'mission' \(Text\)"):
         env = finish(Mission(), EnvConfig(id="Grid"))
     observation = env.reset(seed=0)[0]
     assert observation.tolist() == [0, 1, 0, 0, *[7] * 12]

@@ -46,8 +46,15 @@ def contents(out: Path) -> Counter[str]:
 
 @pytest.mark.parametrize(
     "settings",
-    [[], SAC, ["data.collection.format=pickle"], ["data.collection.format=npy"], ["cluster.workers.env=2"]],
-    ids=["ppo", "sac", "pickle", "npy", "two workers"],
+    [
+        [],
+        SAC,
+        ["data.collection.format=pickle"],
+        ["data.collection.format=npy"],
+        ["cluster.workers.env=2"],
+        ["data.collection.frames=last:2"],
+    ],
+    ids=["ppo", "sac", "pickle", "npy", "two workers", "last frames"],
 )
 def test_a_resumed_run_writes_every_episode_once(tmp_path: Path, settings: list[str]) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"

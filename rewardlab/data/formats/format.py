@@ -1,4 +1,4 @@
-"""What a file format must know. A format that can do better than reading the whole file overrides the last seven."""
+"""What a file format must know. A format that can do better than reading the whole file overrides the last eight."""
 
 import hashlib
 import os
@@ -12,14 +12,24 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.data.episodes import Array, Columns, Episode, EpisodeFacts, EpisodeOrigin, check_episode, content_digest
+from rewardlab.data.episodes import (
+    Array,
+    Columns,
+    Episode,
+    EpisodeFacts,
+    EpisodeOrigin,
+    check_episode,
+    content_digest,
+    frame_rows,
+)
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.input_files import read_file
-from rewardlab.keys import IMAGES
+from rewardlab.keys import FRAME_ROWS, IMAGES
 from rewardlab.limits import excerpt, listed
 
 Buffer: TypeAlias = bytes | memoryview
 TRAILER, TRAILER_BYTES = b"\nrewardlab.origin ", 1024
+Ints: TypeAlias = npt.NDArray[np.int64]
 FrameRows: TypeAlias = tuple[dict[str, npt.NDArray[np.uint8]], npt.NDArray[np.bool_]]
 
 
@@ -67,8 +77,12 @@ class EpisodeFormat(ABC):
         return content_digest(self.read(path).checksums) if origin is None else origin.digest
 
     def labels(self, path: Path) -> npt.NDArray[np.bool_]:
-        """Success per frame."""
+        """Success per frame, whether it has pictures or not."""
         return self.read(path).columns["success"]
+
+    def frame_rows(self, path: Path) -> Ints:
+        """The frames that have pictures; all of an episode without cameras."""
+        return self.read(path).frame_rows
 
     def read_frame(self, path: Path, camera: str, t: int) -> npt.NDArray[np.uint8]:
         """Frame t (negative: from the end) as uint8 [H, W, 3]."""
@@ -77,18 +91,19 @@ class EpisodeFormat(ABC):
             frames = columns.get(IMAGES + camera)
             if frames is None:
                 raise no_camera(camera, columns)
-            return np.asarray(frames[row_index(t, len(frames))])
+            return np.asarray(frames[picture_index(t, len(columns["success"]), columns.get(FRAME_ROWS))])
 
     def read_batches(self, path: Path, cameras: Sequence[str], size: int) -> Iterator[FrameRows]:
-        """All frames with their labels, `size` at a time: pictures by camera, uint8 [n, H, W, 3], and bool [n]."""
+        """Pictures with their labels, `size` at a time: by camera, uint8 [n, H, W, 3], and bool [n]."""
         columns = self.read(path).columns
         with naming(path):
             for camera in cameras:
                 if IMAGES + camera not in columns:
                     raise no_camera(camera, columns)
-        for start in range(0, len(columns["success"]), size):
+        labels = columns["success"][frame_rows(columns)]
+        for start in range(0, len(labels), size):
             rows = slice(start, start + size)
-            yield {camera: columns[IMAGES + camera][rows] for camera in cameras}, columns["success"][rows]
+            yield {camera: columns[IMAGES + camera][rows] for camera in cameras}, labels[rows]
 
 
 def trailer(episode: Episode) -> list[Buffer]:
@@ -133,10 +148,16 @@ def no_camera(camera: str, columns: Columns | list[str]) -> DataError:
     return DataError(f"no camera '{camera}'; this episode has {listed(cameras) or 'no images'}")
 
 
-def row_index(t: int, length: int) -> int:
+def picture_index(t: int, length: int, rows: Ints | None) -> int:
+    """Return the place of frame t (negative: from the end) among the pictures, which are of `rows`; None: of all."""
     if not -length <= t < length:
         raise DataError(f"no frame {t}; the episode has {length} frames")
-    return t % length
+    if rows is None:
+        return t % length
+    place = int(np.searchsorted(rows, t % length))
+    if place == len(rows) or rows[place] != t % length:
+        raise DataError(f"frame {t} has no picture; {len(rows)} of {length} frames have one (data.collection.frames)")
+    return place
 
 
 def told_by_folder(path: Path) -> bool:

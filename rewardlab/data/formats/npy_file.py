@@ -1,4 +1,7 @@
-"""A trajectory as `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}."""
+"""A trajectory as `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}.
+
+Rows without pictures are left out.
+"""
 
 import io
 from pathlib import Path
@@ -33,7 +36,7 @@ class NpyFormat(EpisodeFormat):
         }
         if not images:
             raise DataError("the npy format holds images and labels only, and this episode has no images")
-        content: Any = {"images": images, "labels": episode.columns["success"].astype(np.float32)}
+        content: Any = {"images": images, "labels": episode.columns["success"][episode.frame_rows].astype(np.float32)}
         file = io.BytesIO()
         np.save(file, content, allow_pickle=True)
         return [file.getbuffer(), *trailer(episode)]

@@ -1,7 +1,7 @@
 """A pickled episode: a dictionary of frames, each with its observation, action, reward, done, grasp and success.
 
 The dictionary has one `done` where a Batch has `terminated` and `truncated`: a done frame that is a success is read as
-terminated, any other as truncated. Task, seed and policy have no place in it.
+terminated, any other as truncated. Task, seed and policy have no place in it. Frames may have no pictures.
 """
 
 import pickle
@@ -18,7 +18,7 @@ from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, read
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
-from rewardlab.keys import DEFAULT_CAMERA, IMAGES, MAIN_IMAGES, STATE
+from rewardlab.keys import DEFAULT_CAMERA, FRAME_ROWS, IMAGES, MAIN_IMAGES, STATE
 from rewardlab.observations import to_numpy
 
 KEY_OF_CAMERA = {DEFAULT_CAMERA: MAIN_IMAGES, "main_camera": "main_camera"}
@@ -50,14 +50,16 @@ class PickleFormat(EpisodeFormat):
 def _frames(episode: Episode) -> Iterator[dict[str, Any]]:
     columns, length = episode.columns, episode.facts.length
     cameras = {_image_key(name.removeprefix(IMAGES)): a for name, a in columns.items() if name.startswith(IMAGES)}
+    picture = {int(row): place for place, row in enumerate(episode.frame_rows)}
     states = columns.get(STATE, np.zeros((length, 0), np.float32))
     never = np.zeros(length, dtype=bool)
     at_end = np.arange(length) == length - 1
     ends = [columns[name] for name in ("terminated", "truncated") if name in columns]
     done = np.logical_or.reduce(ends) if ends else at_end
     for t in range(length):
+        pictures = {key: frames[picture[t]] for key, frames in cameras.items()} if t in picture else {}
         yield {
-            "obs": {**{key: frames[t] for key, frames in cameras.items()}, "states": states[t]},
+            "obs": {**pictures, "states": states[t]},
             "action": columns["action"][t] if "action" in columns else None,
             "reward": float(columns["reward"][t]) if "reward" in columns else None,
             "done": bool(done[t]),
@@ -70,13 +72,11 @@ def _columns(frames: list[Any]) -> Columns:
     observations = _column(frames, "obs")
     if not all(isinstance(observation, dict) for observation in observations):
         raise DataError("'obs' of a frame is not a dictionary")
-    columns: Columns = {}
-    for key in observations[0]:
-        values = _stack(observations, key)
-        if key != "states":
-            columns[IMAGES + _camera_name(key)] = to_uint8_hwc(values, key)
-        elif values.size:
-            columns[STATE] = values.reshape(len(frames), -1).astype(np.float32)
+    columns = _pictures(observations)
+    if "states" in observations[0]:
+        states = _stack(observations, "states")
+        if states.size:
+            columns[STATE] = states.reshape(len(frames), -1).astype(np.float32)
     if frames[0].get("action") is not None:
         columns["action"] = as_action(_stack(frames, "action"))
     if frames[0].get("reward") is not None:
@@ -88,6 +88,22 @@ def _columns(frames: list[Any]) -> Columns:
     grasp = _flags(frames, "grasp")
     if grasp.any():
         columns["grasp"] = grasp
+    return columns
+
+
+def _pictures(observations: list[dict[str, Any]]) -> Columns:
+    """Return the pictures by camera, and the rows that have them if some have none."""
+    seen = [[key for key in part if key != "states" and part[key] is not None] for part in observations]
+    rows = [t for t, keys in enumerate(seen) if keys]
+    cameras = seen[rows[0]] if rows else []
+    for t in rows:
+        for key in cameras:
+            if key not in seen[t]:
+                raise DataError(f"frame {t} has no '{key}', but a picture of another camera")
+    pictured = [observations[t] for t in rows]
+    columns = {IMAGES + _camera_name(key): to_uint8_hwc(_stack(pictured, key), key) for key in cameras}
+    if 0 < len(rows) < len(observations):
+        columns[FRAME_ROWS] = np.array(rows, np.int64)
     return columns
 
 

@@ -23,18 +23,19 @@ from rewardlab.data.episodes import (
     Episode,
     EpisodeFacts,
     EpisodeOrigin,
+    check_frame_rows,
     checksum,
     checksum_of_form,
     content_digest,
 )
-from rewardlab.data.formats.format import Buffer, EpisodeFormat, FrameRows, naming, no_camera, row_index
+from rewardlab.data.formats.format import Buffer, EpisodeFormat, FrameRows, Ints, naming, no_camera, picture_index
 from rewardlab.errors import DataError
 from rewardlab.input_files import check_is_file, open_file
-from rewardlab.keys import IMAGES
+from rewardlab.keys import FRAME_ROWS, IMAGES
 from rewardlab.limits import excerpt, listed
 
 KIND = "rewardlab.episode"
-VERSION = 1
+VERSION, SPARSE_VERSION = "1", "2"  # the second has pictures of some rows only, which readers of the first mix up
 _DTYPES = {np.dtype(bool): "BOOL"} | {
     np.dtype(f"{kind}{size}"): f"{kind.upper()}{8 * size}"
     for kind, sizes in (("f", (2, 4, 8)), ("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)))
@@ -53,7 +54,7 @@ class SafetensorsFormat(EpisodeFormat):
         facts = json.dumps(episode.facts.to_json(), sort_keys=True)
         metadata = {
             "kind": KIND,
-            "version": str(VERSION),
+            "version": SPARSE_VERSION if FRAME_ROWS in columns else VERSION,
             "facts": facts,
             "facts_crc32": str(zlib.crc32(facts.encode())),
             "crc32": json.dumps({name: episode.checksums[name] for name in columns}),
@@ -105,15 +106,21 @@ class SafetensorsFormat(EpisodeFormat):
                 raise DataError(f"has {len(labels)} labels for {length} frames")
             return labels
 
+    def frame_rows(self, path: Path) -> Ints:
+        with naming(path), _opened(path) as (file, metadata):
+            rows = _frame_rows(file, metadata)
+            return np.arange(_facts(metadata).length) if rows is None else rows
+
     def read_frame(self, path: Path, camera: str, t: int) -> npt.NDArray[np.uint8]:
-        with naming(path), _opened(path) as (file, _):
-            frames = _pictures(file, camera)
-            frame: npt.NDArray[np.uint8] = frames[row_index(t, frames.get_shape()[0])]
+        with naming(path), _opened(path) as (file, metadata):
+            frames, rows = _pictures(file, camera), _frame_rows(file, metadata)
+            length = frames.get_shape()[0] if rows is None else _facts(metadata).length
+            frame: npt.NDArray[np.uint8] = frames[picture_index(t, length, rows)]
             return frame
 
     def read_batches(self, path: Path, cameras: Sequence[str], size: int) -> Iterator[FrameRows]:
         """Memory holds one batch. Damage to pictures shows in their checksum, which is complete after the last one."""
-        labels = self.labels(path)
+        labels = self.labels(path)[self.frame_rows(path)]
         checksums: dict[str, int] = {}
         for start in range(0, len(labels), size):
             rows = slice(start, min(start + size, len(labels)))
@@ -136,9 +143,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             metadata = file.metadata() or {}
             if metadata.get("kind") != KIND:
                 raise DataError("is a safetensors file, but not an episode (its header has no mark of one)")
-            if metadata.get("version") != str(VERSION):
-                found = metadata.get("version")
-                raise DataError(f"has episode format version {found}; this rewardlab reads version {VERSION}")
+            if metadata.get("version") not in (VERSION, SPARSE_VERSION):
+                found, known = metadata.get("version"), f"versions {VERSION} and {SPARSE_VERSION}"
+                raise DataError(f"has episode format version {found}; this rewardlab reads {known}")
             yield file, metadata
     except (safetensors.SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
         raise DataError(f"is damaged or not a safetensors file ({excerpt(error)})") from error
@@ -174,6 +181,15 @@ def _verified(file: Any, name: str, checksums: dict[str, int]) -> Array:
     if checksum(name, array) != checksums.get(name):
         raise _damaged(name)
     return array
+
+
+def _frame_rows(file: Any, metadata: dict[str, str]) -> Ints | None:
+    """Return the rows that have pictures, checked; None for all."""
+    if metadata["version"] == VERSION:
+        return None
+    rows = _verified(file, FRAME_ROWS, json.loads(metadata["crc32"]))
+    check_frame_rows(rows, _facts(metadata).length)
+    return rows
 
 
 def _damaged(name: str) -> DataError:

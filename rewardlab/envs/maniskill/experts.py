@@ -63,7 +63,7 @@ def pick_cube(simulator: Any) -> Motion:
 def stack_cube(simulator: Any) -> Motion:
     """Put the red cube on the green one and let go."""
     gripper, cube, base = _gripper(simulator), _position(simulator.cubeA), _position(simulator.cubeB)
-    place = base + [0, 0, 0.0405]
+    place = base + np.array([0, 0, 0.0405])
     offset = place - cube
     sideways = float(np.linalg.norm(offset[:2]))
     if sideways < 0.015 and abs(offset[2]) < 0.004:  # there: let go, then go away
@@ -90,7 +90,7 @@ def push_cube(simulator: Any) -> Motion:
             return Motion(np.array([step, cube[1] - gripper[1], 0.02 - gripper[2]]), CLOSED)
         if behind > 0.04:
             return Motion(np.array([0, cube[1] - gripper[1], 0.015 - gripper[2]]), CLOSED)
-    start = cube + [-0.07 * direction, 0, 0.08]
+    start = cube + np.array([-0.07 * direction, 0, 0.08])
     rise = start[2] - gripper[2]
     return Motion(np.array([*(start[:2] - gripper[:2] if rise < 0.04 else (0, 0)), rise]), CLOSED)
 

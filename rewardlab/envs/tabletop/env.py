@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rewardlab.envs.batched import BatchedEnv, Bools, Floats, Info
 from rewardlab.envs.tabletop.camera import CAMERAS
+from rewardlab.envs.tabletop.kept_states import KeptStates
 from rewardlab.envs.tabletop.looks import Looks, Randomize, draw_looks
 from rewardlab.envs.tabletop.render import Frames, render
 from rewardlab.envs.tabletop.tasks import PROPRIO_SIZE, STATE_SIZE, TASKS, advance, observe
@@ -52,6 +53,7 @@ class TabletopVectorEnv(BatchedEnv):
         cameras: Sequence[str] = ("base_camera",),
         image_size: tuple[int, int] = (64, 64),
         success_hold_steps: int | None = None,
+        action_repeat: int = 1,
         randomize: Mapping[str, bool] | bool = False,
         motion_noise: float = 0.0005,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
@@ -71,6 +73,7 @@ class TabletopVectorEnv(BatchedEnv):
         self.cameras = tuple(cameras)
         self.image_size = image_size
         self.success_hold_steps = success_hold_steps
+        self.action_repeat = action_repeat
         self.randomize = _read_randomize(randomize)
         self.motion_noise = motion_noise
         self._reward = reward
@@ -81,19 +84,22 @@ class TabletopVectorEnv(BatchedEnv):
         # The state of every episode in progress, and the one in which each environment's last episode ended.
         self._now: tuple[World, Looks] | None = None
         self._ended: tuple[World, Looks] | None = None
+        self._kept_count = 0
+        self._kept: KeptStates | None = None
 
     def step(self, actions: Floats) -> tuple[Observation, Floats, Bools, Bools, Info]:
         world = self._world
-        advance(self.task, world, self._checked(actions), self.np_random, self.motion_noise)
+        actions, dense = self._checked(actions), np.zeros(self.num_envs, np.float32)
+        for _ in range(self.action_repeat):  # no episode ends in between: its limits count steps of the policy
+            advance(self.task, world, actions, self.np_random, self.motion_noise)
+            success = self.task.success(world)
+            dense += (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32)
         self._steps += 1
-        success = self.task.success(world)
+        if self._kept is not None:
+            self._kept.add(self._everyone, world)
         self._success_once |= success
         self._success_streak = np.where(success, self._success_streak + 1, 0)
-
-        rewards = {
-            "dense_reward": (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32),
-            "sparse_reward": success.astype(np.float32),
-        }
+        rewards = {"dense_reward": dense, "sparse_reward": success.astype(np.float32)}
         terminated = self._reached(self._success_streak, self.success_hold_steps)
         truncated = self._reached(self._steps, self.max_episode_steps) & ~terminated
         facts = {**self._facts(success), **rewards}
@@ -125,6 +131,25 @@ class TabletopVectorEnv(BatchedEnv):
         return {
             c: render(self.task, world, looks, c, height, width) for c in (self.cameras if cameras is None else cameras)
         }
+
+    def keep_last_states(self, count: int) -> bool:
+        """From the next reset on, keep the last `count` states of each episode; return whether this is possible."""
+        self._kept_count, self._kept = count if self._autoreset else 0, None
+        return self._autoreset
+
+    def render_last_states(
+        self, cameras: Sequence[str], image_size: tuple[int, int] | None, env_ids: Sequence[int]
+    ) -> list[dict[str, Frames]]:
+        """Draw the last states of the episodes that ended in these environments: for each, [n, H, W, 3] by camera."""
+        assert self._kept is not None, "call keep_last_states and reset first"
+        assert self._ended is not None
+        worlds = [self._kept.last(env) for env in env_ids]
+        counts = [len(world.grip) for world in worlds]
+        looks = self._ended[1].take(np.repeat(np.asarray(env_ids, np.intp), counts))
+        height, width = image_size or self.image_size
+        drawn = {c: render(self.task, World.join(worlds), looks, c, height, width) for c in cameras}
+        parts = {camera: np.split(frames, np.cumsum(counts)[:-1]) for camera, frames in drawn.items()}
+        return [{camera: parts[camera][place] for camera in cameras} for place in range(len(worlds))]
 
     @property
     def state(self) -> Floats:
@@ -166,6 +191,11 @@ class TabletopVectorEnv(BatchedEnv):
             for rows, ended, started in zip(self._now, self._ended, (world, looks), strict=True):
                 ended.put(ids, rows.take(ids))
                 rows.put(ids, started)
+        if self._kept is None and self._kept_count:
+            self._kept = KeptStates(self._kept_count, self._now[0])
+        if self._kept is not None:
+            self._kept.begin(ids)
+            self._kept.add(ids, world)
         self._steps[ids] = 0
         self._success_streak[ids] = 0
         self._success_once[ids] = False

@@ -215,6 +215,8 @@ def _observation(value: Any, task: Task, name: str, axes: int) -> Columns:
     for part, expected in task.observation.items():
         if part not in found:
             names = ", ".join(sorted(found))
+            if is_image(expected):
+                names += ". Stored transitions have pictures if they were collected with data.collection.frames=all"
             raise DataError(f"'{name}' has no '{part}', which the reward model was built for; found {names}")
         tensor = torch.as_tensor(found[part])
         shape = tuple(tensor.shape[axes:])
