@@ -6,6 +6,7 @@ import logging
 import warnings
 from typing import Any
 
+from rewardlab.envs.maniskill.driver import use_software_driver
 from rewardlab.envs.maniskill.options import ManiSkillOptions
 from rewardlab.envs.missing import missing_package, missing_vulkan_driver
 from rewardlab.errors import ConfigError, user_traceback
@@ -58,6 +59,7 @@ def find_control_mode(env_id: str, options: ManiSkillOptions) -> str | None:
 
 @functools.cache
 def _registered_tasks(env_id: str) -> dict[str, Any]:
+    use_software_driver()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libvulkan, which SAPIEN brings itself; of deprecated NumPy calls
         try:
@@ -67,6 +69,10 @@ def _registered_tasks(env_id: str) -> dict[str, Any]:
             package = (error.name or "").partition(".")[0]
             if package in ("mani_skill", "sapien"):
                 raise missing_package(env_id, package, "maniskill") from error
+            raise
+        except ImportError as error:
+            if "libX11" in str(error):  # which SAPIEN needs, and comes with the software driver where it is missing
+                raise missing_vulkan_driver(env_id, str(error)) from error
             raise
     logging.getLogger(mani_skill.logger.name).setLevel(logging.ERROR)
     return dict(REGISTERED_ENVS)
