@@ -6,7 +6,7 @@ import logging
 import warnings
 from typing import Any
 
-from rewardlab.envs.maniskill.driver import use_software_driver
+from rewardlab.envs.maniskill.driver import default_render_backend, use_software_driver
 from rewardlab.envs.maniskill.options import ManiSkillOptions
 from rewardlab.envs.missing import missing_package, missing_vulkan_driver
 from rewardlab.errors import ConfigError, user_traceback
@@ -153,8 +153,4 @@ def _check_backends(env_id: str, options: ManiSkillOptions) -> None:
 
 
 def _render_backend(options: ManiSkillOptions) -> str:
-    import torch
-
-    if options.render_backend == "auto":
-        return "gpu" if torch.cuda.is_available() else "cpu"
-    return options.render_backend
+    return default_render_backend() if options.render_backend == "auto" else options.render_backend
