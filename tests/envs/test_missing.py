@@ -1,10 +1,13 @@
 """Errors for what a simulator needs say which command installs it."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from rewardlab.envs import make_vec_env
 from rewardlab.envs.missing import missing_package, missing_vulkan_driver
+from rewardlab.errors import ConfigError
 
 
 def test_a_missing_package_is_named_with_its_extra_and_its_make_target() -> None:
@@ -25,3 +28,20 @@ def test_a_missing_vulkan_driver_names_the_command_that_installs_one() -> None:
     assert "ErrorIncompatibleDriver" in text
     assert "-m rewardlab.envs.maniskill.install_driver" in text
     assert "make maniskill" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("ModuleNotFoundError('No module', name='sapien.render')", "needs sapien, which is not installed"),
+        ("ImportError('libX11.so.6: cannot open shared object file')", r"needs a Vulkan driver.*\(libX11.so.6"),
+    ],
+)
+def test_a_simulator_that_cannot_be_imported_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, words: str
+) -> None:
+    (tmp_path / "mani_skill.py").write_text(f"raise {error}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mani_skill", raising=False)
+    with pytest.raises(ConfigError, match=words):
+        make_vec_env("maniskill/ATaskThatNoOtherTestMakes-v1")

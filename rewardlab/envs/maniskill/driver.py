@@ -38,3 +38,9 @@ def use_software_driver(directory: Path = DIRECTORY) -> bool:
     os.environ["VK_ICD_FILENAMES"] = str(manifest)
     os.environ.setdefault("LP_NUM_THREADS", "1")  # copies of environments fill the cores
     return True
+
+
+def default_render_backend() -> str:
+    """Return what ManiSkill draws with unless it is told: gpu or cpu. Call this before SAPIEN is imported."""
+    software = use_software_driver()
+    return "gpu" if torch.cuda.is_available() and not software else "cpu"

@@ -31,11 +31,13 @@ DRIVER = "libvulkan_lvp.so"
 # Debian 12's own, Mesa 22.3, lacks descriptorBindingPartiallyBound, without which SAPIEN finds no device.
 MORE_SUITES = {"bookworm": "bookworm-backports"}
 DRAW = """
-from rewardlab.envs.maniskill.driver import use_software_driver
-use_software_driver()
+from rewardlab.envs.maniskill.driver import default_render_backend
+backend = default_render_backend()
 import sapien
 sapien.render.set_camera_shader_dir("minimal")
-scene = sapien.Scene()
+# The device by the name that ManiSkill uses: SAPIEN's own choice may work where this one is not found (Mesa 23.2).
+device = sapien.Device("cuda" if backend == "gpu" else "cpu")
+scene = sapien.Scene([sapien.physx.PhysxCpuSystem(), sapien.render.RenderSystem(device)])
 camera = scene.add_camera("camera", width=16, height=16, fovy=1.0, near=0.1, far=10.0)
 scene.update_render()
 camera.take_picture()
@@ -73,14 +75,15 @@ def ensure_driver() -> str:
     if not has_apt():
         raise ConfigError(
             f"SAPIEN cannot draw ({reason}), and this machine has no apt-get to fetch a driver with; install Mesa's "
-            "software Vulkan driver (lavapipe, Mesa 24 or newer) with its package manager"
+            "software Vulkan driver (lavapipe, Mesa 25 or newer) with its package manager"
         )
     say(f"SAPIEN cannot draw yet ({reason}): fetching {PACKAGE} ...")
     install_driver(DIRECTORY)
     if (reason := _why_sapien_fails()) is not None:
         shutil.rmtree(DIRECTORY)
         raise DataError(
-            f"SAPIEN cannot draw with {PACKAGE} of {release_name()} either ({reason}); Mesa 24 or newer is needed"
+            f"SAPIEN cannot draw with {PACKAGE} of {release_name()} either ({reason}). Mesa 25 can do it: "
+            "Debian 12 and 13 and Ubuntu 24.04 have it, older ones with a package source that brings it"
         )
     return f"SAPIEN can draw, with {_driver_in_words()}."
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rewardlab.envs.maniskill.driver import use_software_driver
+from rewardlab.envs.maniskill.driver import default_render_backend, use_software_driver
 from rewardlab.envs.maniskill.options import ManiSkillOptions
 from rewardlab.envs.missing import missing_package, missing_vulkan_driver
 from rewardlab.errors import ConfigError
@@ -211,4 +211,4 @@ def _render_backend(asked: str) -> str:
 
     if asked == "gpu" and not torch.cuda.is_available():
         raise ConfigError("options.render_backend: gpu needs a CUDA GPU, and torch finds none; use cpu")
-    return "gpu" if asked != "cpu" and torch.cuda.is_available() else "cpu"
+    return default_render_backend() if asked == "auto" else asked

@@ -7,10 +7,11 @@ import warnings
 from ctypes.util import find_library
 from typing import Any
 
+from rewardlab.envs import install_gl
 from rewardlab.errors import ConfigError
 
 VARIABLE = "MUJOCO_GL"
-PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}  # of Debian and Ubuntu
+PACKAGES = {"egl": " ".join(install_gl.PACKAGES), "osmesa": "libosmesa6"}  # of Debian and Ubuntu
 
 
 def choose_backend() -> None:
@@ -45,7 +46,7 @@ def unusable_backend(env_id: str, error: Exception) -> ConfigError:
     reason = str(error).partition("\n")[0] or type(error).__name__
     return ConfigError(
         f"environment '{env_id}' cannot draw with {VARIABLE}={found} ({reason}). Expected {VARIABLE}=egl or osmesa: "
-        f"make metaworld (in a clone of rewardlab), or apt-get install {PACKAGES['egl']} or {PACKAGES['osmesa']}"
+        f"make metaworld (in a clone of rewardlab), or apt-get install {PACKAGES['egl']} (or {PACKAGES['osmesa']})"
     )
 
 

@@ -12,7 +12,13 @@ import pytest
 import torch
 
 from rewardlab.envs.maniskill import driver, install_driver
-from rewardlab.envs.maniskill.driver import CHOSEN_BY_USER, CONTENTS, MANIFEST, use_software_driver
+from rewardlab.envs.maniskill.driver import (
+    CHOSEN_BY_USER,
+    CONTENTS,
+    MANIFEST,
+    default_render_backend,
+    use_software_driver,
+)
 from rewardlab.envs.maniskill.install_driver import copy_driver, main, needed_libraries
 from rewardlab.errors import DataError
 
@@ -115,6 +121,17 @@ def test_a_gpu_draws_itself_unless_its_driver_could_not(tmp_path: Path, monkeypa
     assert use_software_driver(write_driver(tmp_path / "failed", despite_gpu=True))
 
 
+def test_pictures_are_drawn_on_a_gpu_unless_the_software_driver_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert default_render_backend() == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(driver, "use_software_driver", lambda: False)
+    assert default_render_backend() == "gpu"
+    monkeypatch.setattr(driver, "use_software_driver", lambda: True)
+    assert default_render_backend() == "cpu"
+
+
 def test_without_an_installed_driver_nothing_changes(tmp_path: Path) -> None:
     assert not use_software_driver(tmp_path)
     assert "VK_ICD_FILENAMES" not in driver.os.environ
@@ -199,7 +216,7 @@ def test_without_apt_the_driver_is_named(
 ) -> None:
     put_on(Machine(tmp_path / "vulkan"), monkeypatch, has_apt=False)
     assert main([]) == 1
-    assert "software Vulkan driver (lavapipe, Mesa 24 or newer)" in capsys.readouterr().err
+    assert "software Vulkan driver (lavapipe, Mesa 25 or newer)" in capsys.readouterr().err
 
 
 def test_without_sapien_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
