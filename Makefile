@@ -2,16 +2,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
+METAWORLD := $(VENV)/.installed-metaworld
+MANISKILL := $(VENV)/.installed-maniskill
 
-.PHONY: demo test fuzz lint install clean
+.PHONY: help demo test fuzz lint install metaworld maniskill clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   see the system work on the built-in task"
-	@echo "make test   run the tests"
-	@echo "make fuzz   try broken files, configs and commands: SECONDS=600 SEED=3, or one case: CASE=configs:3:17"
-	@echo "make lint   check style and types"
+	@echo "make demo        see the system work on the built-in task"
+	@echo "make metaworld   add the simulator Meta-World (MuJoCo)"
+	@echo "make maniskill   add the simulator ManiSkill (SAPIEN), and a software Vulkan driver if the machine has none"
+	@echo "make test        run the tests; those of a simulator where it is installed"
+	@echo "make fuzz        try broken files, configs and commands: SECONDS=600 SEED=3, or one case: CASE=configs:3:17"
+	@echo "make lint        check style and types"
 
 install: $(INSTALLED)
 
@@ -20,7 +25,29 @@ $(INSTALLED): pyproject.toml constraints.txt
 		{ echo "rewardlab needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+metaworld: $(METAWORLD)
+
+$(METAWORLD): $(INSTALLED)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info >= (3, 14))' || \
+		{ echo "Meta-World needs Python 3.11 to 3.13; $(VENV) has $$($(BIN)/python --version). Try: make clean; make PYTHON=python3.12 metaworld"; exit 1; }
+	@echo "Adding Meta-World to $(VENV) ..."
+	@$(PIP) install -c constraints.txt -e '.[dev,metaworld]'
+	@$(BIN)/python -m rewardlab.envs.install_gl
+	@touch $@
+
+maniskill: $(MANISKILL)
+
+# Where ManiSkill's motion planner has no build, the extra brings all but ManiSkill itself: hence the second line.
+# SAPIEN brings opencv-python, whose cv2/ overwrites that of opencv-python-headless and needs libGL: headless goes last.
+$(MANISKILL): $(INSTALLED)
+	@echo "Adding ManiSkill to $(VENV) (some minutes) ..."
+	@$(PIP) install -c constraints.txt -e '.[dev,maniskill]'
+	@$(PIP) install -c constraints.txt --no-deps mani_skill
+	@$(PIP) install -c constraints.txt --no-deps --force-reinstall opencv-python-headless
+	@$(BIN)/python -m rewardlab.envs.maniskill.install_driver
 	@touch $@
 
 demo: $(INSTALLED)

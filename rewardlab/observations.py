@@ -108,21 +108,24 @@ def camera_images(observation: Any, *, unnamed: str | None = DEFAULT_CAMERA) -> 
     return {} if unnamed is None or not is_image(shape[1:]) else {unnamed: observation}
 
 
-def read_vectors(observation: Any) -> dict[str, Array]:
+def read_vectors(observation: Any, *, keep_tensors: bool = False) -> dict[str, Any]:
     """Return the state and the goals of a batch of observations, each as float32 [N, S], unless they are images."""
     parts = read_parts(observation)
-    arrays = {name: _to_array(parts[name], name) for name in VECTOR_PARTS if name in parts}
+    arrays = {name: _to_array(parts[name], name, keep_tensors) for name in VECTOR_PARTS if name in parts}
     vectors = {name: array for name, array in arrays.items() if not is_image(array.shape[1:])}
-    return {name: array.reshape(len(array), -1).astype(np.float32, copy=False) for name, array in vectors.items()}
+    return {name: _as_float32(array.reshape(len(array), -1)) for name, array in vectors.items()}
 
 
-def as_observation(observation: Any) -> Observation:
-    """Return a batch of observations in the form that workers use; images are not converted."""
+def as_observation(observation: Any, *, keep_tensors: bool = False) -> Observation:
+    """Return a batch of observations in the form that workers use; images are not converted.
+
+    With `keep_tensors`, the tensors of a simulator on a device stay there; otherwise they become NumPy arrays.
+    """
     parts = read_parts(observation)
     if not parts or not all(map(_is_known, parts)):
         raise DataError(f"observations have {', '.join(parts) or 'no parts'}; {_EXPECTED}")
-    images = {name: _to_array(part, name) for name, part in parts.items() if name.startswith(IMAGE_PART)}
-    return nest_images({**read_vectors(observation), **images})
+    images = {n: _to_array(part, n, keep_tensors) for n, part in parts.items() if n.startswith(IMAGE_PART)}
+    return nest_images({**read_vectors(observation, keep_tensors=keep_tensors), **images})
 
 
 def copy_observation(observation: Any) -> "TensorDict":
@@ -144,13 +147,13 @@ def nest_images(parts: Mapping[str, Any]) -> dict[str, Any]:
 def to_batch(observation: Observation, batch_axes: int = 1) -> "TensorDict":
     """Return arrays [N, ...] as a TensorDict [N], or [T, N, ...] with two batch axes, that shares their memory.
 
-    Read-only arrays, as Ray hands them over, are copied: torch would warn of them.
+    Read-only arrays, as Ray hands them over, are copied: torch would warn of them. Tensors stay where they are.
     """
     import torch
     from tensordict import TensorDict
 
-    def tensor(array: Array) -> torch.Tensor:
-        return torch.from_numpy(np.require(array, requirements="W"))
+    def tensor(array: Any) -> torch.Tensor:
+        return array if is_tensor(array) else torch.from_numpy(np.require(array, requirements="W"))
 
     return TensorDict(_map(tensor, observation)).auto_batch_size_(batch_axes)
 
@@ -158,8 +161,8 @@ def to_batch(observation: Observation, batch_axes: int = 1) -> "TensorDict":
 def replace_rows(observation: Observation, rows: Array, replacement: Observation) -> Observation:
     """Return a copy of an observation in which `rows` are replaced by `replacement`."""
 
-    def replaced(array: Array, values: Array) -> Array:
-        copy = array.copy()
+    def replaced(array: Any, values: Any) -> Any:
+        copy = array.clone() if is_tensor(array) else array.copy()
         copy[rows] = values
         return copy
 
@@ -168,17 +171,19 @@ def replace_rows(observation: Observation, rows: Array, replacement: Observation
 
 def stack_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the (nested) arrays [N, ...] of T steps as arrays [T, N, ...]."""
-    return _map(lambda *arrays: np.stack(arrays), *steps)
+    return _map(lambda *arrays: _stack(arrays), *steps)
 
 
 def final_rows(final_obs: Any, env_ids: Array) -> Any:
     """Return the observations of some environments, from a batch or from Gymnasium's array with Nones in it."""
     if isinstance(final_obs, Mapping):
         return {key: final_rows(value, env_ids) for key, value in final_obs.items()}
+    if is_tensor(final_obs):
+        return final_obs[env_ids]
     rows = [final_obs[i] for i in env_ids]
     if isinstance(rows[0], Mapping):
         return {key: final_rows([row[key] for row in rows], np.arange(len(rows))) for key in rows[0]}
-    return np.stack([to_numpy(row) for row in rows])
+    return _stack(rows)
 
 
 def _map(function: Callable[..., Any], *trees: Any) -> Any:
@@ -188,17 +193,39 @@ def _map(function: Callable[..., Any], *trees: Any) -> Any:
     return {key: _map(function, *(tree[key] for tree in trees)) for key in trees[0]}
 
 
+def is_tensor(values: Any) -> bool:
+    """Return whether values are a torch tensor, without importing torch."""
+    return hasattr(values, "detach")
+
+
+def has_tensors(observation: Observation) -> bool:
+    """Return whether an observation is one of a simulator whose numbers are tensors."""
+    return any(is_tensor(value) for _, value in leaves(observation))
+
+
 def to_numpy(values: Any) -> Array:
     """Return a NumPy array of a tensor on any device, an array or plain numbers."""
-    if hasattr(values, "detach"):
+    if is_tensor(values):
         values = values.detach().cpu().numpy()
     return np.asarray(values)
 
 
-def _to_array(part: Any, name: str) -> Array:
+def _stack(arrays: Sequence[Any]) -> Any:
+    if not is_tensor(arrays[0]):
+        return np.stack([to_numpy(array) for array in arrays])
+    import torch
+
+    return torch.stack(list(arrays))
+
+
+def _as_float32(array: Any) -> Any:
+    return array.float() if is_tensor(array) else array.astype(np.float32, copy=False)
+
+
+def _to_array(part: Any, name: str, keep_tensors: bool = False) -> Any:
     if isinstance(part, tuple):
         raise DataError(f"'{name}' of the observations is a tuple; {_EXPECTED}")
-    return to_numpy(part)
+    return part if keep_tensors and is_tensor(part) else to_numpy(part)
 
 
 def has_colors_last(images: Any, name: str) -> bool:

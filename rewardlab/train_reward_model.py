@@ -2,14 +2,12 @@
 trajectories, as a .pt file. The training itself is `rewardlab train-reward`'s, with held-out episodes and a report."""
 
 import argparse
-import copy
-import io
 import os
 import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rewardlab.cli.command import Parser, path_name, positive
 from rewardlab.cli.execute import execute
@@ -17,11 +15,11 @@ from rewardlab.nested import nest
 
 if TYPE_CHECKING:
     from rewardlab.config import ExperimentConfig
-    from rewardlab.training.fit import Fit
 
 
 # Arguments that are keys of a config under another name.
 CONFIG_KEYS = {
+    "output_checkpoint": "runner.best_model_file",
     "epochs": "runner.max_epochs",
     "batch_size": "actor.global_batch_size",
     "lr": "actor.optim.lr",
@@ -93,12 +91,7 @@ def _train(arguments: argparse.Namespace) -> None:
         _visualize(cfg.data.paths, arguments.image_key, Path(arguments.vis_output_dir))
     if arguments.pretrained_encoder_path is None:
         _say("note: without --pretrained-encoder-path the encoder starts at random, so it is trained, not frozen")
-    best: dict[str, Any] = {}
-
-    def keep(fit: "Fit") -> None:
-        best.update(fit=fit, optimizer=copy.deepcopy(fit.optimizer.state_dict()))
-
-    _write(output, train_reward.run(cfg, on_best=keep), **best)
+    train_reward.run(cfg)
     _say(f"model: {output}")
 
 
@@ -162,30 +155,6 @@ def _visualize(paths: Sequence[str], camera: str, out: Path) -> None:
     except StorageError as error:
         raise StorageError(f"--vis-output-dir: cannot write to {out} ({error})") from error
     _say(f"positive samples: {count:,} pictures in {out}")
-
-
-def _write(output: Path, checkpoint: Path, fit: "Fit", optimizer: dict[str, Any]) -> None:
-    import torch
-
-    from rewardlab.data.atomic import replace_file
-    from rewardlab.data.stored_frames import validation_logits
-    from rewardlab.rewards import load_success_classifier
-    from rewardlab.rewards.checkpoint import read_checkpoint
-    from rewardlab.training.fit import validation_figures
-
-    stored, model, train = read_checkpoint(checkpoint), load_success_classifier(checkpoint), fit.loader.table
-    figures = validation_figures(validation_logits(model.logits, train, model.image_keys), train)
-    content = {
-        "epoch": fit.progress.best_epoch,
-        "model_state_dict": stored.weights,
-        "optimizer_state_dict": optimizer,
-        "train_loss": figures["val_loss"],
-        "train_acc": figures["val_accuracy"],
-        "config": stored.config,  # makes the file explain itself: architecture, threshold, figures
-    }
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    replace_file(output, buffer.getvalue())
 
 
 if __name__ == "__main__":

@@ -2,5 +2,4 @@
 # Train a policy on a robot by the name of its config:
 #   bash examples/embodiment/run_realworld_async.sh NAME [key=value ...]
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/../python.sh"
-exec "$PYTHON" -m rewardlab.cli run "$@"
+exec "$(dirname "${BASH_SOURCE[0]}")/run_embodiment.sh" "$@"

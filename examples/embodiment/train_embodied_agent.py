@@ -1,6 +1,7 @@
 """Train a policy by the name of its config:
 
-python examples/embodiment/train_embodied_agent.py --config-path configs --config-name tabletop_ppo_cnn [key=value ...]
+python examples/embodiment/train_embodied_agent.py --config-path examples/embodiment/config \\
+    --config-name maniskill_ppo_cnn [key=value ...]
 """
 
 import argparse

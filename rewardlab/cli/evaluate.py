@@ -14,7 +14,13 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands, "evaluate", "let a trained policy do its best, and judge it by the environment", example, _evaluate
     )
     command.add_argument("run", metavar="RUN", type=path_name, help="directory of a run, or one of its checkpoints")
-    command.add_argument("--episodes", type=positive, default=100, metavar="N", help="default: %(default)s")
+    command.add_argument(
+        "--episodes",
+        type=positive,
+        default=100,
+        metavar="N",
+        help="of env.eval.num_envs at a time (default: %(default)s)",
+    )
     command.add_argument("--seed", type=seed_number, default=1, help="of the episodes (default: %(default)s)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
     add_trust_option(command)

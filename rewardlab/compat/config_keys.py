@@ -9,6 +9,7 @@ from rewardlab.nested import KeyPath, leaves, put
 
 TABLES = read_tables("config_keys.yaml")  # says what each table means
 KEYS: dict[str, str] = TABLES["keys"]
+PREFIXES: dict[str, str] = TABLES["prefixes"]
 VALUES: dict[str, dict[str, str]] = TABLES["values"]
 DROPPED: dict[str, str] = TABLES["dropped"]
 REFUSED: dict[str, str] = TABLES["refused"]
@@ -40,6 +41,10 @@ def _todays_keys(path: KeyPath, value: Any, result: Translation) -> list[tuple[K
     if _is_gone(path, value, result.notes):
         return []
     today = _todays_path(path, result.notes)
+    prefix = PREFIXES.get(name, "")
+    if isinstance(value, str) and not value.startswith(prefix):
+        result.notes.append(f"{name}: {value} is now {prefix}{value}")
+        value = prefix + value
     return [(today, _todays_value(".".join(today), value, result.notes))]
 
 

@@ -8,28 +8,25 @@ from typing import Any
 from rewardlab.compat import read_tables, show_notes
 from rewardlab.compat.config_keys import TABLES
 from rewardlab.errors import ConfigError
-from rewardlab.nested import nest
 
-CONFIG_NAMES: dict[str, dict[str, Any]] = TABLES["config_names"]
+CONFIG_NAMES: dict[str, dict[str, str]] = TABLES["config_names"]
 CHECKPOINTS: dict[str, str] = TABLES["checkpoints"]
 NAMES_OF: dict[str, dict[str, dict[str, Any]]] = read_tables("names.yaml")  # says what it means
 NAMES = {name: row for names in NAMES_OF.values() for name, row in names.items()}
 
 
-def todays_config(name: str, available: Collection[str]) -> tuple[str, dict[str, Any]]:
-    """Today's name of a config, and keys that the older one set besides; a name of today comes back unchanged."""
+def todays_config(name: str, available: Collection[str]) -> str:
+    """Today's name of a config; a name of today comes back unchanged."""
     if name in available or name not in CONFIG_NAMES:
-        return name, {}
+        return name
     row = CONFIG_NAMES[name]
     if "needs" in row:
         raise ConfigError(
             f"config '{name}' needs {row['needs']}, which rewardlab does not have yet. The nearest to it that runs: "
             f"{row['config']}"
         )
-    keys = row.get("keys", {})
-    given = f", with {', '.join(f'{key}={value}' for key, value in keys.items())}" if keys else ""
-    show_notes([f"config {name} is now {row['config']}{given}"], stacklevel=5)
-    return row["config"], nest(keys)
+    show_notes([f"config {name} is now {row['config']}"], stacklevel=5)
+    return row["config"]
 
 
 def todays_checkpoint(path: Path) -> Path:

@@ -1,8 +1,9 @@
 """From YAML and `key=value` overrides to a checked ExperimentConfig, or to an error that says what to change.
 
 Weakest to strongest: the defaults of the schema, what an older key implies, the YAML files (one that builds on others
-after them), the overrides. Older keys are translated first, file by file, so that a key by its older name and by
-today's are one key. Interpolations are resolved on the whole, and then everything is validated at once.
+after them), the sizes for the chosen machine, the overrides. Older keys are translated first, file by file, so that a
+key by its older name and by today's are one key. Interpolations are resolved on the whole, and then everything is
+validated at once.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from rewardlab.compat import Translation, show_notes
 from rewardlab.compat.config_keys import translate
 from rewardlab.compat.names import todays_config
+from rewardlab.config.machines import check_machine, choose_machine
 from rewardlab.config.run_checks import check_run
 from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
 from rewardlab.config.yaml_files import check_values, compose_files, limited_interpolations, yaml_message
@@ -72,7 +74,7 @@ def show_config(name: str, overrides: Sequence[str] = ()) -> tuple[str, list[str
 
     A mandatory value that is not given is shown as ???.
     """
-    full, _ = _merge(*_read(name, overrides), keep_missing=True)
+    full, _, _ = _merge(*_read(name, overrides), keep_missing=True)
     given, lacking = _without_missing(full)
     try:
         cfg = _validate(given)
@@ -105,21 +107,30 @@ def to_overrides(values: Mapping[str, Any]) -> list[str]:
 
 def config_names(config_dir: Path | None = None) -> dict[str, str]:
     """The configurations that can be loaded by name, each with the first sentence of the comment at its top."""
+    files = config_files(config_dir)
     names = {}
-    directory = config_dir or default_config_dir()
-    for file in sorted(directory.rglob("*.yaml"), key=lambda file: (len(file.parts), file)):
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for name in sorted(files, key=lambda name: (name.count("/"), name)):
+        lines = files[name].read_text(encoding="utf-8", errors="replace").splitlines()
         comment = [line[1:].strip() for line in itertools.takewhile(lambda line: line.startswith("# "), lines)]
-        name = file.relative_to(directory).with_suffix("").as_posix()
         names[name] = re.split(r"(?<=\.)\s+(?=[A-Z])", " ".join(comment))[0]
     return names
 
 
-def default_config_dir() -> Path:
-    """Inside the package when installed from a wheel, at the top of the repository in a checkout."""
+def config_files(config_dir: Path | None = None) -> dict[str, Path]:
+    """The files of the configurations that can be loaded by name."""
+    directories = (config_dir,) if config_dir is not None else default_config_dirs()
+    return {
+        file.relative_to(directory).with_suffix("").as_posix(): file.absolute()
+        for directory in directories
+        for file in directory.rglob("*.yaml")
+    }
+
+
+def default_config_dirs() -> tuple[Path, ...]:
+    """Inside the package when installed from a wheel; in a checkout, where users edit them."""
     package = Path(__file__).parents[1]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+    installed, checkout = package / "configs", package.parent
+    return (installed,) if installed.is_dir() else (checkout / "configs", checkout / "examples/embodiment/config")
 
 
 def to_yaml(cfg: ExperimentConfig) -> str:
@@ -131,26 +142,26 @@ def _read(
     name: str, overrides: Sequence[str], config_dir: Path | None = None
 ) -> tuple[list[dict[str, Any]], Sequence[Override]]:
     """Return what the files of a configuration say, the strongest last, and the overrides of its keys."""
-    shipped = config_dir or default_config_dir()
-    file, more = _find(name, shipped)
-    groups, keys = _split_overrides(overrides, (file.parent, shipped))
-    return [*_compose(file, groups, shipped), more], keys
+    shipped = (config_dir,) if config_dir is not None else default_config_dirs()
+    file = _find(name, config_files(config_dir), shipped)
+    groups, keys = _split_overrides(overrides, (file.parent, *shipped))
+    return _compose(file, groups, shipped), keys
 
 
-def _find(name: str, config_dir: Path) -> tuple[Path, dict[str, Any]]:
-    """The file of a config, and keys that an older name of it stands for besides."""
-    names = config_names(config_dir)
+def _find(name: str, files: Mapping[str, Path], shipped: Sequence[Path]) -> Path:
+    """The file of a config."""
     if name.endswith(".yaml"):
         file = Path(name).absolute()
         if not _is_file(file) and os.path.lexists(file):
             raise ConfigError(f"{name} is not a file; expected a configuration file")
         if not _is_file(file):
-            raise ConfigError(f"there is no configuration file {name}{_nearest_file(file, names)}")
-        return file, {}
-    name, more = todays_config(name, names)
-    if name not in names:
-        raise ConfigError(f"{unknown_name('config', name, names)} (in {config_dir}). A file is given as PATH.yaml")
-    return (config_dir / f"{name}.yaml").absolute(), more
+            raise ConfigError(f"there is no configuration file {name}{_nearest_file(file, files)}")
+        return file
+    name = todays_config(name, files)
+    if name not in files:
+        where = ", ".join(map(str, shipped))
+        raise ConfigError(f"{unknown_name('config', name, sorted(files))} (in {where}). A file is given as PATH.yaml")
+    return files[name]
 
 
 def _is_file(path: Path) -> bool:
@@ -160,7 +171,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _nearest_file(file: Path, names: Mapping[str, str]) -> str:
+def _nearest_file(file: Path, names: Collection[str]) -> str:
     """Return a hint at the file beside it, or at the shipped config, whose name is nearest."""
     beside = [path.name for path in file.parent.glob("*.yaml")] if _is_directory(file.parent) else []
     near = nearest_name(file.name, beside)
@@ -214,7 +225,7 @@ def _split_overrides(overrides: Sequence[str], config_dirs: Sequence[Path]) -> t
     return groups, keys
 
 
-def _compose(file: Path, groups: Sequence[str], shipped: Path) -> list[dict[str, Any]]:
+def _compose(file: Path, groups: Sequence[str], shipped: Sequence[Path]) -> list[dict[str, Any]]:
     """The keys of a file and of the files that it builds on, file by file, the strongest last."""
     # A user's own file may build on a shipped one: `defaults: [tabletop_pickcube, _self_]`.
     try:
@@ -229,7 +240,7 @@ def _compose(file: Path, groups: Sequence[str], shipped: Path) -> list[dict[str,
     except Exception as error:  # Hydra raises errors of many kinds, all of them about what the files say
         raise ConfigError(f"{file}: {_hydra_message(error)}") from None
     whole = _container(composed, resolve=False)
-    layers = [_read_part(part, (file.parent, shipped)) for part in parts if not str(part.package).startswith("hydra")]
+    layers = [_read_part(part, (file.parent, *shipped)) for part in parts if not str(part.package).startswith("hydra")]
     # Files that Hydra found elsewhere, or joined in another way, are taken as one.
     return layers if functools.reduce(_over, layers, {}) == whole else [whole]
 
@@ -255,17 +266,19 @@ def _hydra_message(error: Exception) -> str:
 
 
 def _build(layers: Sequence[Mapping[str, Any]], overrides: Sequence[Override], check_files: bool) -> ExperimentConfig:
-    full, chosen = _merge(layers, overrides)
+    full, chosen, machines = _merge(layers, overrides)
     cfg = _validate(full)
     if check_files:
+        check_machine(cfg.cluster, machines)
         check_run(cfg, chosen)
     return cfg
 
 
 def _merge(
     layers: Sequence[Mapping[str, Any]], overrides: Sequence[Override], *, keep_missing: bool = False
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return all keys with their values, and only those that were given, in today's names."""
+) -> tuple[dict[str, Any], dict[str, Any], Sequence[str]]:
+    """Return all keys with their values; only those that were given, in today's names; machines to choose from."""
+    layers, overrides, machines = choose_machine(layers, overrides)
     notes: list[str] = []
     implied: dict[str, Any] = {}
     given: dict[str, Any] = {}
@@ -289,7 +302,7 @@ def _merge(
         raise ConfigError(_omegaconf_message(error)) from None
     check_values(full, "")
     show_notes(notes, stacklevel=5)
-    return full, chosen
+    return full, chosen, machines
 
 
 def _set(raw: DictConfig, key: str, value: Any) -> None:
@@ -393,14 +406,14 @@ def _validate(full: dict[str, Any]) -> ExperimentConfig:
     except ValidationError as error:
         found = error.errors()
         kind = _RuleBroken if all(each["type"] == "rule" for each in found) else ConfigError
-        lines = [_message(each) for each in found[:MAX_MISTAKES]]
+        lines = [validation_message(each) for each in found[:MAX_MISTAKES]]
         lines += [f"... and {len(found) - MAX_MISTAKES} more"] if len(found) > MAX_MISTAKES else []
     # A mistake in env.train is found again in env.eval, which inherits it: say it once.
     inherited = {line.replace("env.train", "env.eval") for line in lines if "env.train" in line}
     raise kind("\n".join(line for line in lines if line not in inherited)) from None
 
 
-def _message(error: Any) -> str:
+def validation_message(error: Any) -> str:
     """One line: the key, what was found, what was expected."""
     kind, context = error["type"], error.get("ctx", {})
     key = ".".join(str(part) for part in error["loc"] if part not in ("[key]", *SEVERAL_MODELS))

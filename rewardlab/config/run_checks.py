@@ -22,6 +22,8 @@ def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
         raise ConfigError(problem)
     if cfg.runner.task == "train_reward" and cfg.data.data_path is None:
         raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
+    if cfg.runner.best_model_file is not None and Path(cfg.runner.best_model_file).suffix not in (".pt", ".pth"):
+        raise ConfigError(f"runner.best_model_file: found {cfg.runner.best_model_file}, expected a file ending in .pt")
     missing = [f"{key}: there is no file or directory {path}" for key, path in _files(cfg) if not Path(path).exists()]
     if missing:
         raise ConfigError("\n".join(missing))
@@ -81,6 +83,8 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
             f"actor.precision: found {cfg.actor.precision}, which is for policies; set reward.model.precision for a "
             "classifier"
         )
+    if (file := cfg.runner.best_model_file) is not None and cfg.runner.task != "train_reward":
+        yield f"runner.best_model_file: found {file}, but runner.task {cfg.runner.task} trains no classifier; remove it"
     if cfg.runner.task != "train_policy" and cfg.reward.backend != "torch":
         yield f"reward.backend: found {cfg.reward.backend}, which is for policies on a learned reward; remove the key"
     if cfg.runner.task != "train_policy":

@@ -5,6 +5,7 @@ path exists is checked by `rewardlab.config.run_checks`. A `None` default always
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
@@ -77,6 +78,13 @@ def _device(device: object) -> object:
     return kind if number is None else f"{kind}:{number}"
 
 
+def _module_and_name(name: object) -> object:
+    module, _, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise ValueError("module:name of a class, such as gymnasium.wrappers:RescaleAction")
+    return name
+
+
 def _path(path: object) -> object:
     return check_path(path) if isinstance(path, str) else path
 
@@ -135,28 +143,77 @@ class RunnerConfig:
     max_env_steps: PositiveInt | None = None  # train_policy: stop after this many environment steps; null = likewise
     stop_at_success: Probability | None = None  # train_policy: stop when this share of evaluated episodes succeed
     stop_at_return: float | None = None  # train_policy: stop when evaluated episodes have this mean return
-    val_check_interval: PositiveInt = 1  # epochs between two validations (of a policy: env.eval.num_envs episodes)
+    val_check_interval: PositiveInt = 1  # epochs between two validations
+    eval_episodes: PositiveInt | None = None  # of a policy's validation; null = one in each of env.eval.num_envs
     save_interval: PositiveInt = 10  # epochs between two checkpoints; environments are reset at each
     checkpoint_dir: PathText | None = None  # where checkpoints go; null = <log_path>/<experiment_name>/checkpoints
+    best_model_file: PathText | None = None  # train_reward: write the best model as one .pt file too; null = do not
     resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()
     logger: LoggerConfig = LoggerConfig()
 
 
+_NOT_OF_THE_TASK = ("render_mode", "render_backend", "sim_backend")  # options: where things are computed and drawn
+
+
+def _dotted(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their dotted names, without nulls."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _written(name: str, settings: dict[str, Any]) -> str:
+    """Return a name with settings, in one form: sorted, texts without quotes."""
+    if not settings:
+        return name
+    texts = (f"{key}={json.dumps(value, default=_kind)}" for key, value in sorted(settings.items()))
+    return f"{name} [{', '.join(texts)}]".replace('"', "")
+
+
+def _kind(value: object) -> str:
+    """Stand for a Python object, which no config file has."""
+    return type(value).__name__
+
+
+@section
+class WrapperConfig:
+    name: Annotated[str, BeforeValidator(_module_and_name)]  # module:name of a class
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # its keyword arguments
+
+
 @section
 class EnvConfig:
-    id: str = "tabletop/PickCube"  # "tabletop/PickCube", "tabletop/PegInsertion" or any Gymnasium id
+    id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:id
     num_envs: PositiveInt = 1  # environments stepped as one batch
-    processes: PositiveInt | None = None  # that share them out; null = the cores if a step is expensive, else 1
-    max_episode_steps: PositiveInt | None = None  # null = the environment's own limit
-    reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward
+    processes: PositiveInt | None = None  # that step them; null = as many as cores if a step is expensive, else 1
+    max_episode_steps: PositiveInt | None = None  # of the policy; null = the environment's own limit
+    action_repeat: PositiveInt = 1  # steps of the environment for one of the policy; rewards are summed
+    reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward, or 1 for a step of success
     # What the policy sees; "proprio+images": pictures and the state of the robot, not of the scene (tabletop).
     obs_mode: Literal["state", "images", "state+images", "proprio+images"] = "state"
     cameras: tuple[str, ...] = ("base_camera",)
     image_size: ImageSize = (3, 64, 64)
-    success_hold_steps: PositiveInt | None = None  # frames of success in a row that end the episode; null = never
+    success_hold_steps: PositiveInt | None = None  # steps of success in a row that end the episode; null = never
+    wrappers: tuple[WrapperConfig, ...] = ()  # the user's own, the first one innermost
     target_ee_pose: Pose | None = None  # robots, refused until there is a driver: goal of the end effector (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
+
+    @property
+    def task(self) -> str:
+        """Name of the task in episodes and reports: the id, and the settings that change what is seen or done.
+
+        Such as `maniskill/PickCube-v1 [action_repeat=2, control_mode=pd_ee_delta_pos]`. Values of null are left out.
+        """
+        options = {name: value for name, value in self.options.items() if name not in _NOT_OF_THE_TASK}
+        settings: dict[str, Any] = dict(_dotted(options))
+        if self.action_repeat != 1:
+            settings["action_repeat"] = self.action_repeat
+        if self.wrappers:
+            settings["wrappers"] = [_written(wrapper.name, dict(_dotted(wrapper.options))) for wrapper in self.wrappers]
+        return _written(self.id.rpartition(":")[2], settings)
 
     @property
     def frame_size(self) -> tuple[int, int]:

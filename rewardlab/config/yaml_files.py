@@ -54,8 +54,8 @@ class CheckedConfigSource(FileConfigSource):
         return loaded
 
 
-def compose_files(file: Path, shipped: Path, groups: Sequence[str]) -> tuple[DictConfig, list[ResultDefault]]:
-    """Let Hydra read a file and all that its `defaults` name, from its own directory or from `shipped`.
+def compose_files(file: Path, shipped: Sequence[Path], groups: Sequence[str]) -> tuple[DictConfig, list[ResultDefault]]:
+    """Let Hydra read a file and all that its `defaults` name, from its own directory or from one of `shipped`.
 
     Returns the whole, and the files that it was made of, the strongest last. Not with `hydra.compose`, which has one
     directory for a process, and reads it without our checks.
@@ -65,8 +65,9 @@ def compose_files(file: Path, shipped: Path, groups: Sequence[str]) -> tuple[Dic
     scheme = CheckedConfigSource.scheme()
     loader = ConfigLoaderImpl(create_config_search_path(f"{scheme}://{file.parent}"))
     # Takes the place of a search path in the files, which might name Python packages.
-    quoted = str(shipped.absolute()).replace("'", r"\'")
-    overrides = [*groups, f"hydra.searchpath=['{scheme}://{quoted}']"]
+    quoted = (str(directory.absolute()).replace("'", r"\'") for directory in shipped)
+    search = ", ".join(f"'{scheme}://{directory}'" for directory in quoted)
+    overrides = [*groups, f"hydra.searchpath=[{search}]"]
     composed = loader.load_configuration(file.stem, overrides, run_mode=RunMode.RUN, from_shell=False)
     with open_dict(composed):
         composed.pop("hydra", None)

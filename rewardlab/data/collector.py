@@ -302,7 +302,8 @@ class EpisodeCollector:
     def locate(self, env: int, *, newest: bool = False) -> str:
         """Say in words which environment and which step of its episode the next row belongs to, or the newest row."""
         buffer = self._buffers[env] if env < len(self._buffers) else None
-        return f"env {env}, step {0 if buffer is None else len(buffer.rows) - newest}"
+        name = "" if self.task == UNKNOWN else f"'{self.task}', "
+        return f"{name}env {env}, step {0 if buffer is None else len(buffer.rows) - newest}"
 
     def _check(self, env_ids: Sequence[int], columns: Columns) -> None:
         def locate(row: int) -> str:

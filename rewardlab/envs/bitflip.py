@@ -19,7 +19,9 @@ class BitFlipVectorEnv(BatchedEnv):
     The reward is 0 at the goal, where the episode ends, and -1 elsewhere. Starts and goals are drawn evenly and differ.
     """
 
-    def __init__(self, num_envs: int = 1, *, bits: int = 15, max_episode_steps: int | None = None) -> None:
+    def __init__(
+        self, num_envs: int = 1, *, bits: int = 15, max_episode_steps: int | None = None, action_repeat: int = 1
+    ) -> None:
         if type(bits) is not int or bits < 1:
             raise ConfigError(f"option 'bits' of '{ID}': found {bits!r}, expected a positive whole number")
         row = spaces.Box(0.0, 1.0, (bits,), np.float32)
@@ -27,18 +29,24 @@ class BitFlipVectorEnv(BatchedEnv):
         super().__init__(num_envs, observation_space, spaces.Discrete(bits))
         self.bits = bits
         self.max_episode_steps = bits if max_episode_steps is None else max_episode_steps
+        self.action_repeat = action_repeat
         self._state = np.zeros((num_envs, bits), np.float32)
         self._goal = np.zeros((num_envs, bits), np.float32)
         self._steps = np.zeros(num_envs, np.int64)
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Any, Floats, Bools, Bools, Info]:
         chosen = self._checked(actions)
-        self._state[self._everyone, chosen] = 1 - self._state[self._everyone, chosen]
+        reward = np.zeros(self.num_envs, np.float32)
+        running = self._everyone
+        for _ in range(self.action_repeat):
+            self._state[running, chosen[running]] = 1 - self._state[running, chosen[running]]
+            facts = self._facts()
+            reward[running] += facts["success"][running] - np.float32(1)
+            running = np.flatnonzero(~facts["success"])
         self._steps += 1
-        facts = self._facts()
         terminated = facts["success"].copy()
         truncated = (self._steps >= self.max_episode_steps) & ~terminated
-        return self._end_step(terminated.astype(np.float32) - 1, terminated, truncated, facts)
+        return self._end_step(reward, terminated, truncated, facts)
 
     def _start(self, ids: NDArray[np.intp]) -> None:
         shape = (len(ids), self.bits)

@@ -11,26 +11,42 @@ import numpy.typing as npt
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.observations import to_numpy
+from rewardlab.registry import unknown_name
 
 Frame: TypeAlias = npt.NDArray[np.uint8]  # [H, W, 3]
 Size: TypeAlias = tuple[int, int] | None  # height and width; None: the environment's own
 
 
 def camera_names(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
-    """Return the cameras that an environment has; the picture of its `render()` is that of any one camera."""
-    names = getattr(env.unwrapped, "camera_names", None)
-    return tuple(names) if names is not None else (DEFAULT_CAMERA,) if env.render_mode == "rgb_array" else ()
+    """Return the cameras that an environment or a wrapper of it says it has; a mere `render()` is the default one."""
+    if env.has_wrapper_attr("camera_names"):
+        return tuple(env.get_wrapper_attr("camera_names"))
+    return (DEFAULT_CAMERA,) if env.render_mode == "rgb_array" else ()
+
+
+def check_cameras(env: gymnasium.Env[Any, Any], cameras: Sequence[str], name: str) -> None:
+    """Raise if the environment lacks one of these cameras; draws nothing. `name` is its id."""
+    offered = camera_names(env)
+    if not offered:
+        raise ConfigError(
+            f"cameras: '{name}' cannot be drawn: it offers no render_mode='rgb_array' and no render_cameras; found "
+            f"{', '.join(cameras)}. Use obs_mode=state"
+        )
+    if len(cameras) > 1 and not env.has_wrapper_attr("render_cameras"):
+        raise ConfigError(f"cameras: '{name}' has one picture, its render(); found {len(cameras)} cameras")
+    for camera in cameras:
+        if camera not in offered:
+            raise ConfigError(unknown_name(f"camera of '{name}'", camera, offered))
 
 
 def draw_cameras(env: gymnasium.Env[Any, Any], cameras: Sequence[str], size: Size = None) -> dict[str, Frame]:
     """Return the present picture of each camera.
 
-    An environment with `render_cameras(cameras, image_size)` draws them itself, at that size. Of another, `render()` is
-    the picture of its only camera, resized.
+    An environment, or a wrapper of it, with `render_cameras(cameras, image_size)` draws them itself, at that size. Of
+    another, `render()` is the picture of its only camera, resized.
     """
-    inner: Any = env.unwrapped
-    if hasattr(inner, "render_cameras"):
-        return dict(inner.render_cameras(tuple(cameras), size))
+    if env.has_wrapper_attr("render_cameras"):
+        return dict(env.get_wrapper_attr("render_cameras")(tuple(cameras), size))
     if len(cameras) != 1 or env.render_mode != "rgb_array":
         raise DataError(
             f"cameras {', '.join(cameras)}: the environment has no render_cameras, and its render() (render_mode "

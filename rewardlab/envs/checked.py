@@ -27,13 +27,26 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         with errors_of_environment(self._name, "reset"):
             result = self.env.reset(seed=seed, options=options)
-        return read_reset(result, self._name, self.observation_space)
+        observation, info = read_reset(result, self._name, self.observation_space)
+        self._check_finite("observation", observation, "reset")
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self._steps += 1
         with errors_of_environment(self._name, self._step):
             result = self.env.step(action)
-        return read_step(result, self._name, self._step, self.observation_space)
+        observation, reward, *ends = read_step(result, self._name, self._step, self.observation_space)
+        self._check_finite("reward", reward, self._step)
+        self._check_finite("observation", observation, self._step)
+        return (observation, reward, *ends)
+
+    def _check_finite(self, title: str, value: Any, when: str) -> None:
+        """Raise if a NaN or an infinity is among numbers: a policy or a reward would be NaN from then on."""
+        if isinstance(value, Mapping):
+            for key, part in value.items():
+                self._check_finite(f"{title}[{key!r}]", part, when)
+        elif (bad := _not_finite(value)) is not None:
+            raise _wrong(self._name, when, f"{title} is {bad}", "finite numbers")
 
     @property
     def _step(self) -> str:
@@ -117,6 +130,8 @@ def _check_observation(observation: Any, space: spaces.Space[Any], name: str, wh
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     """Return the shape of numbers, without copying a tensor from its device; None for everything else."""
+    if isinstance(value, (float, bool, int)):
+        return ()
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         try:
             value = np.asarray(value)
@@ -124,6 +139,17 @@ def _shape(value: Any) -> tuple[int, ...] | None:
             return None
     numeric = value.dtype.kind in "biuf" if isinstance(value.dtype, np.dtype) else True
     return tuple(value.shape) if numeric else None
+
+
+def _not_finite(value: Any) -> Any:
+    """Return the first NaN or infinity among numbers; None if there is none."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else value
+    numbers = np.asarray(value)
+    if numbers.dtype.kind != "f" or (numbers.ndim == 1 and math.isfinite(numbers.dot(numbers))):  # the usual, quickly
+        return None
+    bad = numbers[~np.isfinite(numbers)]
+    return bad[0] if len(bad) else None
 
 
 def _alone(value: Any) -> Any:

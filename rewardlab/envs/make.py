@@ -5,26 +5,23 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rewardlab.config import config_from_mapping
 from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
+from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs.metaworld.make import make_metaworld_vec_env
+from rewardlab.envs.single import find_wrapper, wrap
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
 from rewardlab.observations import is_image, read_parts
-from rewardlab.registry import Registry, unknown_name
+from rewardlab.registry import Registry, import_named, unknown_name
 
 EnvMaker = Callable[[EnvConfig], VectorEnv[Any, Any, Any]]
 
-# Family -> the keys of EnvConfig that it does not use.
-UNUSED: dict[str, tuple[str, ...]] = {
-    "tabletop": ("processes", "target_ee_pose"),
-    "toy": ("reward", "obs_mode", "success_hold_steps", "target_ee_pose"),
-    "gymnasium": ("reward", "success_hold_steps", "target_ee_pose"),
-}
 _TABLETOP_OPTIONS = ("randomize", "motion_noise", "render_mode")
 _BITFLIP_OPTIONS = ("bits",)
 
@@ -38,14 +35,37 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     >>> env = make_vec_env("CartPole-v1", num_envs=4)
     """
     cfg = _checked(env, settings) if isinstance(env, str) else env
-    family = cfg.id.partition("/")[0]
-    if family not in FAMILIES:
-        family = "gymnasium"
-    _refuse(cfg, *UNUSED.get(family, ()))
-    made = FAMILIES[family](cfg)
+    _refuse(cfg, "target_ee_pose")
+    make, cfg = _find_family(cfg)
+    made = make(cfg)
     if not _has_pictures(made):
         _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
-    return made
+    return _wrapped(made, cfg)
+
+
+def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:
+    """Return the maker of an environment, and the config for it. The family of `module:family/Task` is the user's."""
+    module, _, name = cfg.id.rpartition(":")
+    if module:
+        import_named(module, f"environment '{cfg.id}'")
+    family = name.partition("/")[0]
+    if family in FAMILIES and name != family:
+        return FAMILIES[family], dataclasses.replace(cfg, id=name)
+    return FAMILIES["gymnasium"], cfg
+
+
+def _wrapped(env: VectorEnv[Any, Any, Any], cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    """Put the wrappers of vector environments around one; those of single environments are around each copy already."""
+    for wrapper in cfg.wrappers:
+        wrapper_class = find_wrapper(wrapper)
+        if issubclass(wrapper_class, VectorWrapper):
+            env = wrap(env, wrapper_class, wrapper)
+        elif not isinstance(env.unwrapped, CopiesVectorEnv):
+            raise ConfigError(
+                f"env.train.wrappers: '{wrapper.name}' is for a single environment, but '{cfg.id}' is stepped as one "
+                "batch; expected a class of gymnasium.vector.VectorWrapper"
+            )
+    return env
 
 
 def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
@@ -67,14 +87,17 @@ def _refuse(cfg: EnvConfig, *unused: str) -> None:
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
     """Return whether cameras or sizes of pictures mean anything to an environment."""
     parts = read_parts(env.single_observation_space, batch_axes=0).values()
-    return hasattr(env.unwrapped, "render_cameras") or any(is_image(part.shape or ()) for part in parts)
+    drawn = hasattr(env.unwrapped, "render_cameras") and getattr(env.unwrapped, "camera_names", None) != ()
+    return drawn or any(is_image(part.shape or ()) for part in parts)
 
 
 FAMILIES.register("gymnasium")(make_gym_vec_env)
+FAMILIES.register("metaworld")(make_metaworld_vec_env)
 
 
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    _refuse(cfg, "processes")  # a batch of tables is one array
     _check_options(cfg, _TABLETOP_OPTIONS)
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),
@@ -85,6 +108,7 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         image_size=cfg.frame_size,
         success_hold_steps=cfg.success_hold_steps,
         max_episode_steps=cfg.max_episode_steps or EPISODE_STEPS,
+        action_repeat=cfg.action_repeat,
         **cfg.options,
     )
     env.spec = gymnasium.spec(cfg.id)
@@ -97,11 +121,20 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         return make_gym_vec_env(cfg)
     if cfg.id != bitflip.ID:
         raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
-    _refuse(cfg, "processes")  # a batch of bits is one array
+    _refuse(cfg, "processes", "reward", "obs_mode", "success_hold_steps")  # a batch of bits is one array
     _check_options(cfg, _BITFLIP_OPTIONS)
-    env = bitflip.BitFlipVectorEnv(cfg.num_envs, max_episode_steps=cfg.max_episode_steps, **cfg.options)
+    env = bitflip.BitFlipVectorEnv(
+        cfg.num_envs, max_episode_steps=cfg.max_episode_steps, action_repeat=cfg.action_repeat, **cfg.options
+    )
     env.spec = gymnasium.spec(cfg.id)
     return env
+
+
+@FAMILIES.register("maniskill")
+def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    from rewardlab.envs.maniskill.env import make_maniskill_vec_env
+
+    return make_maniskill_vec_env(cfg)
 
 
 def _check_options(cfg: EnvConfig, offered: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rewardlab.envs.scripted import NoisyExpert, ScriptedExpert, has_scripted_action
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.envs.tabletop.experts import TabletopExpert
 from rewardlab.errors import ConfigError
@@ -58,10 +59,17 @@ class WithRandomActions:
 
 
 def _scripted_policy(env: VectorEnv[Any, Any, Any], seed: int, *, mistakes: bool) -> Policy:
-    table = env.unwrapped
-    if not isinstance(table, TabletopVectorEnv):
-        raise ConfigError("the policies 'expert' and 'noisy_expert' know the tabletop tasks only; use 'random' here")
-    return TabletopExpert(table, seed, mistakes)
+    inner = env.unwrapped
+    if isinstance(inner, TabletopVectorEnv):
+        return TabletopExpert(inner, seed, mistakes)
+    if not has_scripted_action(env):
+        name = type(inner).__name__ if env.spec is None else env.spec.id
+        raise ConfigError(
+            f"the policies 'expert' and 'noisy_expert' need an environment with scripted_action(): '{name}' has none. "
+            "Use 'random', the directory of a policy run or your module:name, or give your environment a method "
+            "scripted_action() that returns what an expert would do now"
+        )
+    return NoisyExpert(env, seed) if mistakes else ScriptedExpert(env)
 
 
 POLICIES.register("expert")(partial(_scripted_policy, mistakes=False))

@@ -141,7 +141,7 @@ class ProcessGroup:
         for name, args in self._setup.items():
             self.submit(name, *args)
             self.collect()
-        return ProcessDied(f"{found}. They were built again in a new process")
+        return ProcessDied(f"{found}; they were built again in a new process")
 
     def _running(self) -> "_Process":
         if self._process is None:

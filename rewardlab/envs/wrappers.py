@@ -136,7 +136,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             image_size=config.frame_size,
             frames=plan.frames,
             policy=policy,
-            task=config.id,
+            task=config.task,
             run=run,
             worker=worker,
         )
@@ -283,7 +283,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         return {name: flags[: self._watched] for name, flags in labels.items()}
 
     def _locate(self, env: int) -> str:
-        return f"'{self._collector.task}', {self._collector.locate(env)}"
+        return self._collector.locate(env)
 
     def _vectors(self, obs: Any) -> Columns:
         columns = {name: column[: self._watched] for name, column in _vectors(obs).items()}

@@ -1,8 +1,10 @@
 """Stage 1: let a policy act, write every episode with its pictures and labels."""
 
 import dataclasses
+import itertools
 import secrets
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
-from rewardlab.errors import DataError
+from rewardlab.errors import DataError, ProcessDied
+
+LOSSES = 3  # of processes that step environments, without an episode in between, after which collecting ends
 
 
 def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None = None) -> Path:
@@ -53,18 +57,14 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     watched = make_vec_env(env_cfg)
     policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
     env = DataCollectorWrapper.as_planned(
-        watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.id} seed {env_seed}"
+        watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
     )
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
         with env, _progress(console) as progress:
             bar = progress.add_task("collecting", total=expected, success=0, failure=0)
-            observation, _ = env.reset(seed=env_seed)
-            while not env.full:
-                observation, _, terminated, truncated, _ = env.step(policy.act(observation))
-                policy.begin(np.asarray(terminated | truncated))
-                kept = _kept(env)
-                progress.update(bar, completed=sum(kept), success=kept[0], failure=kept[1])
+            for success, failure in _episodes(env, policy, env_seed):
+                progress.update(bar, completed=success + failure, success=success, failure=failure)
     finally:
         written = _episodes_in(plan) - before
         success, failure = _kept(env)
@@ -81,6 +81,32 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
                 stacklevel=2,
             )
     return Path(plan.save_dir)
+
+
+def _episodes(env: DataCollectorWrapper, policy: Policy, seed: int) -> Iterator[tuple[int, int]]:
+    """Step until everything is collected, and yield the numbers of kept episodes of success and failure.
+
+    If a process that steps environments dies, all running episodes are dropped and others begun.
+    """
+    losses = 0  # since an episode was kept
+    for attempt in itertools.count():
+        # Not the same seed again: it would lead to episodes that were written already.
+        seeds = np.random.SeedSequence([seed, attempt]).generate_state(1)
+        before = _kept(env)
+        try:
+            observation, _ = env.reset(seed=int(seeds[0]) if attempt else seed)
+            if attempt:
+                policy.begin(np.ones(env.num_envs, bool))
+            while not env.full:
+                observation, _, terminated, truncated, _ = env.step(policy.act(observation))
+                policy.begin(np.asarray(terminated | truncated))
+                yield _kept(env)
+            return
+        except ProcessDied as error:
+            losses = losses + 1 if _kept(env) == before else 1
+            if losses == LOSSES:
+                raise
+            warnings.warn(f"{error}; all running episodes begin again", RuntimeWarning, stacklevel=2)
 
 
 def _policy(plan: CollectionConfig, env: VectorEnv[Any, Any, Any], seed: int, device: str) -> Policy:

@@ -1,7 +1,7 @@
 """How good a trained policy is when it does its best."""
 
-import dataclasses
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -10,7 +10,7 @@ from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.devices import find_device
 from rewardlab.limits import check_pixels
 from rewardlab.pipelines.trained_policy import config_file, latest_checkpoint, load_policy, run_config
-from rewardlab.pipelines.trusted_modules import import_trusted, without_modules
+from rewardlab.pipelines.trusted_modules import check_modules, import_trusted
 from rewardlab.rl.evaluation import Evaluation
 
 
@@ -24,15 +24,18 @@ def evaluate(
 ) -> tuple[Path, dict[str, float]]:
     """The checkpoint that was judged, and mean return, length and success of its policy.
 
-    The run is data: `trust_modules` are the modules that may be imported for its environment.
+    As many environments as `env.eval.num_envs` of its config share the episodes. The run is data: `trust_modules` are
+    the modules that may be imported for its environment.
     """
     checkpoint = latest_checkpoint(Path(run))
     source = config_file(checkpoint)
     cfg = run_config(checkpoint)
     refuse_robot_keys(cfg)
-    env = without_modules(cfg.env.eval, trust_modules, source)
+    env = cfg.env.eval
+    check_modules(env, trust_modules, source)
     import_trusted(trust_modules)
     check_pixels(*env.frame_size, f"{source}, env.eval.image_size")
-    evaluation = Evaluation(dataclasses.replace(env, num_envs=episodes), seed=seed)
-    policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device(device))
-    return checkpoint, evaluation.run(policy)
+    evaluation = Evaluation(env, seed=seed, episodes=episodes)
+    with closing(evaluation.env):
+        policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device(device))
+        return checkpoint, evaluation.run(policy)

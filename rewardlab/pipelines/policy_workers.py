@@ -9,6 +9,7 @@ from torch import nn
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import EnvConfig
+from rewardlab.cores import sharing_cores
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines.policy_rewards import PolicyRewards
 from rewardlab.rl.evaluation import Evaluation
@@ -62,7 +63,7 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
         envs,
         Lanes(envs, policies, rewards.scorers, collecting=cfg.data.collection.enabled),
         actors[0],
-        Evaluation(cfg.env.eval, seed=cfg.seed + 10_000),
+        Evaluation(cfg.env.eval, seed=cfg.seed + 10_000, episodes=cfg.runner.eval_episodes),
         make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
     )
 
@@ -76,15 +77,18 @@ def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards
         return RewardWorker(cfg.reward, placement.device, names=detectors, debug_images=False)
 
     def make(placement: WorkerPlacement) -> EnvWorker:
-        return EnvWorker(
-            _worker_share(cfg.env.train, placement),
-            seed=_seed(cfg, 0, placement),
-            frames=request,
-            success_detector=make_detector(placement) if detectors else None,
-            collection=collection,
-            keep_next=keep_next,
-            index=placement.index,
-        )
+        # In one process, workers work one after the other; on Ray at the same time.
+        with sharing_cores(placement.count if cfg.cluster.backend == "ray" else 1):
+            return EnvWorker(
+                _worker_share(cfg.env.train, placement),
+                seed=_seed(cfg, 0, placement),
+                frames=request,
+                success_detector=make_detector(placement) if detectors else None,
+                collection=collection,
+                keep_next=keep_next,
+                keep_tensors=cfg.cluster.backend == "local",  # tensors do not cross processes
+                index=placement.index,
+            )
 
     return cluster.launch("env", make, name="EnvGroup")
 

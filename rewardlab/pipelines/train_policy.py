@@ -435,7 +435,7 @@ def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) ->
         facts, disputed = {"audit shown": f"of '{first}', one of {', '.join(rewards.audits)}"}, disputed / first
     return write_policy_report(
         out / "report.html",
-        title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.id}",
+        title=f"{cfg.algorithm.name.upper()} on {cfg.env.train.task}",
         history=history,
         alarms=rewards.alarms,
         max_fpr=cfg.reward.audit.max_fpr if audited else None,

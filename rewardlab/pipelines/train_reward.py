@@ -1,6 +1,5 @@
 """Trains a success classifier on labelled episodes and measures how far it can be trusted."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +9,6 @@ from rewardlab.console import make_console
 from rewardlab.devices import memory_errors_named
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.run_state import checkpoint_directory, resume_override
-from rewardlab.training.fit import Fit
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers import Cluster, WorkerDied
@@ -18,14 +16,11 @@ from rewardlab.workers.placement import NodeLost, training_device
 from rewardlab.workers.reward import train_on_group
 
 
-def run(
-    cfg: ExperimentConfig, *, console: Console | None = None, on_best: Callable[[Fit], None] = lambda fit: None
-) -> Path:
+def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 
-    `on_best`, for training in this process, is called whenever the weights are the best so far. Under `torchrun` every
-    process calls this, and they train one model together. With `cluster.backend=ray`, `cluster.workers.actor` workers
-    do.
+    Under `torchrun` every process calls this, and they train one model together. With `cluster.backend=ray`,
+    `cluster.workers.actor` workers do.
     """
     if cfg.cluster.backend == "ray":
         try:
@@ -45,4 +40,4 @@ def run(
         )
     device = training_device(cfg.cluster)
     with memory_errors_named("actor", device), joined(device) as processes:
-        return train_reward_model(cfg, processes, console or make_console(), on_best)
+        return train_reward_model(cfg, processes, console or make_console())

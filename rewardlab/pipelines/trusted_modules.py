@@ -4,7 +4,6 @@ An import runs code. A config that the user passes to a command is the user's ow
 the directory of a run is data.
 """
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,11 +33,8 @@ def import_trusted(modules: Iterable[str]) -> None:
         import_named(module, OPTION)
 
 
-def without_modules(env: EnvConfig, trusted: Sequence[str], source: Path) -> EnvConfig:
-    """Return the config of an environment with an id that names no module, or raise if it names an untrusted one.
-
-    So nothing but `import_trusted` imports. `source` is the file that the config is from.
-    """
+def check_modules(env: EnvConfig, trusted: Sequence[str], source: Path) -> None:
+    """Raise if building an environment would import a module that is not trusted; `source` is the config's file."""
     named = named_modules(env)
     untrusted = [module for module in named if module not in trusted]
     if untrusted:
@@ -48,14 +44,16 @@ def without_modules(env: EnvConfig, trusted: Sequence[str], source: Path) -> Env
             f"{OPTION}",
             named,
         )
-    return dataclasses.replace(env, id=env.id.rpartition(":")[2])
 
 
 def named_modules(env: EnvConfig) -> list[str]:
-    """Return the modules that building an environment would import: that of its id, and of ids among its options."""
-    module = env.id.rpartition(":")[0]
-    texts = [text for text in _texts(env.options) if _MODULE_AND_NAME.fullmatch(text)]
-    return list(dict.fromkeys([*([module] if module else []), *(text.partition(":")[0] for text in texts)]))
+    """Return the modules that building an environment would import: of its id, its wrappers, and ids among options."""
+    options = [env.options, *(wrapper.options for wrapper in env.wrappers)]
+    texts = [text for text in _texts(options) if _MODULE_AND_NAME.fullmatch(text)]
+    names = [env.id] if ":" in env.id else []
+    names += [wrapper.name for wrapper in env.wrappers]
+    modules = [name.rpartition(":")[0] for name in names] + [text.partition(":")[0] for text in texts]
+    return list(dict.fromkeys(filter(None, modules)))
 
 
 def evaluate_command(run: str | Path, modules: Sequence[str], options: Sequence[str] = ()) -> str:

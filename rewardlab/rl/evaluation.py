@@ -1,56 +1,102 @@
-"""How good a policy is when it does its best: one episode in each of some environments, always the same ones."""
+"""How good a policy is when it does its best: a number of episodes, always the same ones."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import nn
 
 from rewardlab.config.schema import EnvConfig
+from rewardlab.data.episodes import Array
 from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.step_results import following_success, says_success
-from rewardlab.errors import DataError
-from rewardlab.observations import as_observation, to_batch
+from rewardlab.errors import DataError, ProcessDied
+from rewardlab.observations import as_observation, has_tensors, to_batch, to_numpy
 
-MAX_STEPS = 100_000
+MAX_STEPS = 100_000  # of an episode
+ATTEMPTS = 3  # number of times that an evaluation is made at most, if processes that step environments die
 
 
 class Evaluation:
-    """`env.num_envs` episodes that follow from the seed. The environment's own reward and success, never a model's."""
+    """Episodes that follow from the seed. The environment's own reward and success, never a model's.
 
-    def __init__(self, env: EnvConfig, *, seed: int) -> None:
+    At most `env.num_envs` copies share the `episodes`; by default each has one. How many each has is fixed before: the
+    first episodes to end would be short ones, and their figures not those of all.
+    """
+
+    def __init__(self, env: EnvConfig, *, seed: int, episodes: int | None = None) -> None:
         self.name = env.id
-        self.env = make_vec_env(env)
+        self.episodes = env.num_envs if episodes is None else episodes
+        self.env = make_vec_env(replace(env, num_envs=min(env.num_envs, self.episodes)))
         self.seed = seed
 
     def run(self, policy: nn.Module) -> dict[str, float]:
         """`return`, `length` and, where the environment knows them, `success_once` and `success_at_end`; means."""
-        n = self.env.num_envs
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._run(policy)
+            except ProcessDied as error:
+                if attempt == ATTEMPTS:
+                    raise
+                warnings.warn(f"{error}; the evaluation begins again", RuntimeWarning, stacklevel=2)
+        raise AssertionError("unreachable")
+
+    def _run(self, policy: nn.Module) -> dict[str, float]:
+        counted = CountedEpisodes(self.env.num_envs, self.episodes, self.name)
         obs, _ = self.env.reset(seed=self.seed)
         device = device_of(policy)
         generator = seeded_generator(self.seed, device)
-        reward_sum, length = np.zeros(n), np.zeros(n)
-        once, at_end, running = np.zeros(n, bool), np.zeros(n, bool), np.ones(n, bool)
-        known = False
+        while counted.running.any():
+            seen = as_observation(obs, keep_tensors=True)
+            answer = policy.act(to_device(to_batch(seen), device), generator, explore=False)  # type: ignore[operator]
+            action = answer["action"] if has_tensors(seen) else answer["action"].cpu().numpy()
+            obs, reward, *ends, infos = self.env.step(within_bounds(action, self.env.single_action_space))
+            terminated, truncated = map(to_numpy, ends)
+            counted.add(to_numpy(reward), terminated | truncated, infos)
+        return counted.means()
 
-        def locate(row: int) -> str:
-            return f"'{self.name}', environment {row}, step {int(length[row]) + 1} of its episode"
 
-        for _ in range(MAX_STEPS):
-            seen = to_device(to_batch(as_observation(obs)), device)
-            answer = policy.act(seen, generator, explore=False)  # type: ignore[operator]
-            action = within_bounds(answer["action"].cpu().numpy(), self.env.single_action_space)
-            obs, reward, terminated, truncated, infos = self.env.step(action)
-            done = np.asarray(terminated) | np.asarray(truncated)
-            success = following_success(infos, done, locate)
-            known |= says_success(infos)
-            once |= running & success
-            at_end = np.where(running & done, success, at_end)
-            reward_sum += np.where(running, reward, 0)
-            length += running
-            running &= ~done
-            if not running.any():
-                figures = {"return": float(reward_sum.mean()), "length": float(length.mean())}
-                if known:
-                    figures |= {"success_once": float(once.mean()), "success_at_end": float(at_end.mean())}
-                return figures
-        raise DataError(f"an episode of '{self.name}' did not end in {MAX_STEPS} steps: set env.eval.max_episode_steps")
+class CountedEpisodes:
+    """Counts the first episodes of each copy, up to its share; the first copies have one more where they differ."""
+
+    def __init__(self, num_envs: int, episodes: int, name: str) -> None:
+        self._name = name
+        self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+        self._return, self._length, self._once = np.zeros(num_envs), np.zeros(num_envs), np.zeros(num_envs, bool)
+        self._says_success = False
+        self._ended: list[tuple[Array, ...]] = []  # return, length, success once and at the end, of some episodes
+
+    @property
+    def running(self) -> Array:
+        """Which copies have episodes left, bool [N]; the others are stepped, not counted."""
+        return self._left > 0
+
+    def add(self, reward: Array, done: Array, infos: Mapping[str, Any]) -> None:
+        """Count a step of all copies."""
+        success = following_success(infos, done, self._locate)
+        self._says_success |= says_success(infos)
+        self._return += reward
+        self._length += 1
+        self._once |= success
+        ended = done & self.running
+        self._ended.append((self._return[ended], self._length[ended], self._once[ended], success[ended]))
+        self._left -= ended
+        self._return[done], self._length[done], self._once[done] = 0, 0, False
+        if (self._length[self.running] >= MAX_STEPS).any():
+            raise DataError(
+                f"an episode of '{self._name}' did not end in {MAX_STEPS} steps: set env.eval.max_episode_steps"
+            )
+
+    def means(self) -> dict[str, float]:
+        """Return the means of all counted episodes."""
+        columns = [np.concatenate(column) for column in zip(*self._ended, strict=True)]
+        names = ("return", "length", "success_once", "success_at_end")
+        known = names if self._says_success else names[:2]
+        return {name: float(column.mean()) for name, column in zip(known, columns, strict=False)}
+
+    def _locate(self, row: int) -> str:
+        return f"'{self._name}', environment {row}, step {int(self._length[row]) + 1} of its episode"

@@ -132,7 +132,7 @@ def require_finite(batch: Batch, *keys: Key) -> None:
             continue
         name = key if isinstance(key, str) else ".".join(key)
         place = (~torch.isfinite(values)).nonzero()[0].tolist()
-        where = f"step {place[0]} of environment {place[1]}" if batch.batch_dims == 2 else f"row {place[0]}"
+        where = f"step {place[0] + 1} of environment {place[1]}" if batch.batch_dims == 2 else f"row {place[0]}"
         raise DataError(
             f"{name} is {values[tuple(place)].item()} in {where} of the batch; expected finite numbers. "
             "Nothing was learned from it"

@@ -4,10 +4,9 @@ import copy
 import dataclasses
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 from rich.console import Console
@@ -28,26 +27,20 @@ from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.reports.run_log import RunLog, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import after_making_room, checkpoint_directory, load_state, other_place, save_state
+from rewardlab.training.best_model_file import BestModelFile
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.processes import Processes
 
-OnBest: TypeAlias = Callable[[Fit], None]
 
-
-def train_reward_model(
-    cfg: ExperimentConfig, processes: Processes, console: Console, on_best: OnBest = lambda fit: None
-) -> Path:
-    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
-
-    `on_best` is called whenever the weights are the best so far, while the optimizer is as it was then.
-    """
+def train_reward_model(cfg: ExperimentConfig, processes: Processes, console: Console) -> Path:
+    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model."""
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     checkpoints = checkpoint_directory(cfg)
     with _locked_by_leader(processes, out, checkpoints):
         _refuse_another_run(cfg, checkpoints)
         try:
-            return _train_in(cfg, out, checkpoints, processes, console, on_best)
+            return _train_in(cfg, out, checkpoints, processes, console)
         except StorageError as error:
             last = checkpoints / "last"
             raise after_making_room(error, last if last.exists() else None) from error
@@ -69,23 +62,22 @@ def _locked_by_leader(processes: Processes, *directories: Path) -> Iterator[None
         yield
 
 
-def _train_in(
-    cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console, on_best: OnBest
-) -> Path:
-    best = checkpoints / "best_model"
+def _train_in(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console) -> Path:
+    best, file = checkpoints / "best_model", BestModelFile(cfg.runner.best_model_file)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
     full = False
     try:
-        _train(fit, validated, checkpoints, quiet, out, on_best)
+        _train(fit, validated, checkpoints, quiet, out, file)
     except StorageError:
         full = True
         raise
     finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
         if processes.leads and fit.progress.best is not None and not full:
             _conclude(cfg, fit, validation, best, out, quiet)
+            file.write(best, fit)
     return best
 
 
@@ -95,6 +87,9 @@ def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
     The advice names the key that chose the directory.
     """
     best, last = checkpoints / "best_model", checkpoints / "last"
+    file = cfg.runner.best_model_file
+    if cfg.runner.resume_dir is None and file is not None and Path(file).exists():
+        raise DataError(f"{file} exists already, and is not replaced: choose another runner.best_model_file")
     if not best.exists() or cfg.runner.resume_dir is not None:
         return
     if not last.exists() and not load_success_classifier(best).metrics:
@@ -174,7 +169,7 @@ def _resume(checkpoint: Path, fit: Fit) -> None:
 
 
 def _train(
-    fit: Fit, validated: SuccessClassifier, checkpoints: Path, console: Console, out: Path, on_best: OnBest
+    fit: Fit, validated: SuccessClassifier, checkpoints: Path, console: Console, out: Path, file: BestModelFile
 ) -> None:
     leads, progress = fit.processes.leads, fit.progress
     with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
@@ -190,7 +185,7 @@ def _train(
             if better and leads:
                 validated.save(checkpoints / "best_model")
             if better:
-                on_best(fit)
+                file.keep_optimizer(fit)
             if progress.epoch % fit.cfg.runner.save_interval == 0 or fit.finished:
                 state = fit.state_dict()
                 if leads:

@@ -15,6 +15,7 @@ from rewardlab.data.frame_store import FrameStore
 from rewardlab.data.packed_batch import FRAME, PackedBatch, Pictures, pack, packed, scored_pictures, unpacked
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.devices import CPU
+from rewardlab.errors import DataError
 from rewardlab.rewards.loading import model_class
 from rewardlab.rewards.manager import (
     ESTIMATE,
@@ -170,6 +171,12 @@ class ActorWorker:
         """Read the demonstrations at `algorithm.sac.demo_path`; a fraction of each batch comes from them (RLPD)."""
         path = self.cfg.algorithm.sac.demo_path
         assert path is not None
+        try:
+            self._load_demonstrations(path)
+        except DataError as error:
+            raise DataError(f"algorithm.sac.demo_path, the demonstrations in {path}: {error}") from error
+
+    def _load_demonstrations(self, path: str) -> None:
         stored = [term for term in self.rule.terms if term.rescored != "when_sampled"]
         with_frames = [term for term in self.rule.terms if term.cameras]
         cameras = dict.fromkeys(camera for term in with_frames for camera in term.cameras)

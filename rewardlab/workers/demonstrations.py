@@ -36,6 +36,10 @@ def read_demonstrations(
         transitions = episode.transitions()
         batches.append(_demonstration(transitions, shapes, stored.path))
         frames.append({camera: _frames(transitions, camera, stored.path) for camera in cameras})
+    for camera in cameras:
+        sizes = {f"{part[camera].shape[1]}x{part[camera].shape[2]}" for part in frames}
+        if len(sizes) > 1:
+            raise DataError(f"{path}: images of camera '{camera}' are {', '.join(sorted(sizes))}; expected one size")
     return TensorDict.cat(batches), {camera: torch.cat([part[camera] for part in frames]) for camera in cameras}
 
 
@@ -84,8 +88,10 @@ def _policy_observation(observation: TensorDict, shapes: Shapes, source: Path) -
 def _frames(transitions: Batch, camera: str, source: Path) -> Tensor:
     frames = transitions.get(("next", "observation", "images", camera), None)
     if frames is None:
+        images = transitions.get(("next", "observation", "images"), None)
+        found = "none" if images is None else ", ".join(sorted(images.keys()))
         raise DataError(
-            f"{source}: no images of camera '{camera}', which the reward model looks at; collect the demonstrations "
-            "with this camera"
+            f"{source}: no images of camera '{camera}', which the reward model looks at; found {found}. Collect the "
+            f"demonstrations with it: env.train.cameras or data.collection.cameras must name '{camera}'"
         )
     return frames

@@ -17,7 +17,15 @@ from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import CameraFrames, following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
-from rewardlab.observations import Observation, as_observation, final_rows, replace_rows, stack_steps, to_batch
+from rewardlab.observations import (
+    Observation,
+    as_observation,
+    final_rows,
+    replace_rows,
+    stack_steps,
+    to_batch,
+    to_numpy,
+)
 from rewardlab.workers.reward import RewardWorker
 
 Images = dict[str, Array]
@@ -66,8 +74,10 @@ class EnvWorker:
     """Steps a batch of environments and records what happens; the RolloutWorker of its lane records the actions.
 
     With `collection`, episodes are written to disk; `index`, the worker's number in its group, is part of their
-    identity. If `success_detector` is given, an episode ends where one of its reward models predicts success. Random
-    numbers depend on (seed, iteration) only, so that a run resumed at an iteration sees the same episodes.
+    identity. If `success_detector` is given, an episode ends where one of its reward models predicts success. With
+    `keep_tensors`, observations that a simulator has on a device stay there until they are fetched: for policies in the
+    same process. Random numbers depend on (seed, iteration) only, so that a run resumed at an iteration sees the same
+    episodes.
     """
 
     def __init__(
@@ -79,12 +89,14 @@ class EnvWorker:
         success_detector: RewardWorker | None = None,
         collection: CollectionConfig | None = None,
         keep_next: bool = False,
+        keep_tensors: bool = False,
         index: int = 0,
     ) -> None:
         self.config = config
         self.seed = seed
         self.request = frames
         self.keep_next = keep_next
+        self.keep_tensors = keep_tensors
         self.env = make_vec_env(config)
         self.success_detector = success_detector
         if success_detector is not None:
@@ -134,24 +146,25 @@ class EnvWorker:
         self._steps, self._to_score, self._to_store, self._ended = [], [], [], []
         n = self.env.num_envs
         self._return, self._length, self._once = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, bool)
-        self._last = StepObservation(as_observation(obs), np.zeros(0, np.int64), None)
+        self._last = StepObservation(self._read(obs), np.zeros(0, np.int64), None)
         return self._last
 
-    def step(self, actions: Array) -> StepObservation:
+    def step(self, actions: Any) -> StepObservation:
         """Step every environment and record the transitions."""
         before = self._last.observation
         actions = within_bounds(actions, self.env.single_action_space)
         obs, reward, terminated, truncated, infos = self.env.step(actions)
-        done = np.asarray(terminated) | np.asarray(truncated)
+        terminated, truncated = to_numpy(terminated).astype(bool), to_numpy(truncated).astype(bool)
+        done = terminated | truncated
         ended = np.flatnonzero(done)
-        final = as_observation(final_rows(infos["final_obs"], ended)) if len(ended) else None
-        self._last = StepObservation(as_observation(obs), ended, final)
+        final = self._read(final_rows(infos["final_obs"], ended)) if len(ended) else None
+        self._last = StepObservation(self._read(obs), ended, final)
         self._says_success |= says_success(infos)
         row = {
             "observation": before,
-            "env_reward": np.asarray(reward, np.float32),
-            "terminated": np.asarray(terminated, bool),
-            "truncated": np.asarray(truncated, bool),
+            "env_reward": to_numpy(reward).astype(np.float32),
+            "terminated": terminated,
+            "truncated": truncated,
             "success": following_success(infos, done, self._locate),
         }
         if self.keep_next:
@@ -162,10 +175,13 @@ class EnvWorker:
         self._record_episodes(row, ended)
         return self._last
 
+    def _read(self, obs: Any) -> Observation:
+        return as_observation(obs, keep_tensors=self.keep_tensors)
+
     def fetch(self) -> PackedBatch:
         """Return the transitions [T, N] since the last call, without the actions, and each of their pictures once."""
         steps, self._steps = self._steps, []
-        batch = to_batch(stack_steps(steps), batch_axes=2)
+        batch = to_batch(stack_steps(steps), batch_axes=2).cpu()
         frames, self._to_store = self._to_store, []
         if self.request is None or not self.request.stored:
             return pack(batch) if self.keep_next else PackedBatch(batch)

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from rewardlab.data.episodes import Array
 from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.devices import device_of, seeded_generator, to_device
+from rewardlab.errors import ProcessDied
 from rewardlab.models.policy_networks import ActorCritic
-from rewardlab.observations import Observation, to_batch
+from rewardlab.observations import Observation, has_tensors, to_batch
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
 from rewardlab.types import Batch
 from rewardlab.workers.env import Episodes, Images, StepObservation
@@ -30,6 +31,7 @@ from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import FrameScores
 
 SCORED_STEPS = 4  # steps whose frames are scored together, while the next steps are collected
+ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
 ATTEMPTS = 3  # number of times that a rollout is collected at most, if workers die
 
 
@@ -61,8 +63,8 @@ class RolloutWorker:
         self._random = np.random.default_rng(int(seeds[1])) if at_random else None
         self._outputs, self._next_values = [], []
 
-    def act(self, current: StepObservation) -> Array:
-        """Return the actions [N] for the current observations."""
+    def act(self, current: StepObservation) -> Any:
+        """Return the actions [N] for the current observations: a tensor if these are tensors, else an array."""
         observation = self._read(current.observation)
         if self._random is not None:
             chosen = self._random_actions(len(observation)).to(self.device)
@@ -72,7 +74,7 @@ class RolloutWorker:
         if self._critic is not None and self._outputs:
             self._next_values.append(self._next_value(current, output["value"]))
         self._outputs.append(output)
-        return np.asarray(output["action"].cpu().numpy())
+        return output["action"] if has_tensors(current.observation) else output["action"].cpu().numpy()
 
     def _read(self, observation: Observation) -> Batch:
         return to_device(to_batch(observation), self.device)
@@ -172,19 +174,22 @@ class Lanes:
     def collect(self, iteration: int, steps: int, *, reset: bool, at_random: bool = False) -> Rollout:
         """Collect `steps` steps of all environments; with `reset`, reset all of them first.
 
-        If a worker dies, it is restarted and the rollout is collected again after a reset; the steps of the failed
-        attempt are dropped, so that nothing is counted twice.
+        If a worker dies, or a process that steps environments for it, it is restarted and the rollout is collected
+        again after a reset; the steps of the failed attempt are dropped, so that nothing is counted twice.
         """
         replaced: list[str] = []
         for attempt in range(ATTEMPTS):
             try:
                 rollout = self._collect(iteration, attempt, steps, reset or attempt > 0, at_random)
                 return replace(rollout, replaced=tuple(replaced))
-            except WorkerDied as error:
+            except ProcessDied as error:
                 if attempt == ATTEMPTS - 1:
                     raise
-                message = f"{error}; the worker is restarted and the rollout collected again"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                replacing = "the worker is restarted and the rollout collected again"
+                if not isinstance(error, WorkerDied):  # its worker has replaced it already
+                    replacing = "the rollout is collected again"
+                    replaced.append(ENV_PROCESS)
+                warnings.warn(f"{error}; {replacing}", RuntimeWarning, stacklevel=2)
                 replaced += self._restart_dead_workers()
         raise AssertionError("unreachable")
 

@@ -265,24 +265,37 @@ def test_what_an_old_name_implies_gives_way_to_what_is_said() -> None:
 
 @pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
 def test_arguments_of_a_simulator_become_options() -> None:
-    params = {"id": "PickCube-v1", "obs_mode": "state", "control_mode": "pd_ee_delta_pos", "render_mode": "rgb_array"}
-    env = config_from_mapping({"env": {"train": {"init_params": params}}}).env
-    assert (env.train.id, env.train.obs_mode) == ("PickCube-v1", "state")
+    params = {"id": "PickCube-v1", "obs_mode": "rgb", "control_mode": "pd_ee_delta_pos", "render_mode": "rgb_array"}
+    block = {"env_type": "maniskill", "total_num_envs": 8, "reward_render_mode": "always", "init_params": params}
+    env = config_from_mapping({"env": {"train": block}}, ["env.eval.init_params.id=PushCube-v1"]).env
+    assert (env.train.id, env.train.obs_mode, env.train.num_envs) == ("maniskill/PickCube-v1", "images", 8)
+    assert (env.eval.id, env.eval.obs_mode) == ("maniskill/PushCube-v1", "images")
     assert env.train.options == {"control_mode": "pd_ee_delta_pos"}
+
+
+def test_the_name_of_a_simulator_is_noted_as_part_of_the_id() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        env = config_from_mapping({}, ["env.train.init_params.id=PickCube-v1", "env.train.env_type=maniskill"]).env
+        assert config_from_mapping({}, [f"env.train.init_params.id={env.train.id}"]).env == env
+    assert notes_of(caught)[:3] == [
+        "env.train.init_params.id is now env.train.id",
+        "env.train.init_params.id: PickCube-v1 is now maniskill/PickCube-v1",
+        "env.train.env_type is ignored: env.train.id begins with it, as in maniskill/PickCube-v1",
+    ]
 
 
 def test_older_config_name_without_a_config_of_today() -> None:
     with pytest.raises(
-        ConfigError,
-        match=r"'maniskill_ppo_cnn' needs ManiSkill environments.*nearest to it that runs: tabletop_ppo_cnn",
+        ConfigError, match=r"'realworld_collect_data' needs a robot.*nearest to it that runs: tabletop_peginsertion"
     ):
-        load_config("maniskill_ppo_cnn")
+        load_config("realworld_collect_data")
 
 
 def test_older_config_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(names.CONFIG_NAMES, "maniskill_ppo_cnn", {"config": "tabletop_pickcube"})
-    with pytest.warns(CompatibilityNote, match="config maniskill_ppo_cnn is now tabletop_pickcube"):
-        assert load_config("maniskill_ppo_cnn") == load_config("tabletop_pickcube")
+    monkeypatch.setitem(names.CONFIG_NAMES, "older_pickcube", {"config": "tabletop_pickcube"})
+    with pytest.warns(CompatibilityNote, match="config older_pickcube is now tabletop_pickcube"):
+        assert load_config("older_pickcube") == load_config("tabletop_pickcube")
 
 
 def test_tables_lead_to_keys_that_exist_and_from_keys_that_do_not() -> None:
@@ -299,15 +312,13 @@ def test_no_row_leads_to_another_row() -> None:
         assert not any(".".join(path[:n]) in config_keys.KEYS for n in range(1, len(path) + 1)), today
 
 
-@pytest.mark.parametrize("name", ["maniskill_train_resnet_reward", "maniskill_train_reward_model"])
-def test_older_names_of_reward_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_name_of_reward_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBODIED_PATH", "/embodied")
-    with pytest.warns(CompatibilityNote, match=f"config {name} is now reward_training, with data.data_path="):
-        cfg = load_config(name, check_files=False)
+    with pytest.warns(CompatibilityNote, match="maniskill_train_reward_model is now maniskill_train_resnet_reward"):
+        cfg = load_config("maniskill_train_reward_model", check_files=False)
     assert (cfg.runner.task, cfg.data.data_path) == ("train_reward", "/embodied/data")
     assert cfg.runner.checkpoint_dir == "/embodied/../../logs/reward_checkpoints"
-    with pytest.warns(CompatibilityNote):
-        assert load_config(name, ["data.data_path=mine"], check_files=False).data.data_path == "mine"
+    assert cfg.runner.best_model_file == "/embodied/../../logs/reward_checkpoints/reward_model_best.pt"
 
 
 def test_the_configs_named_in_place_of_older_ones_exist() -> None:
@@ -324,9 +335,14 @@ def test_the_size_of_collected_pictures_is_that_of_the_drawn_ones() -> None:
 
 
 # Over which of our configs a block is laid; all but one of these said the same keys by today's names.
-OVER = {"realworld_collect": "tabletop_pickcube", "guide_train_reward": "tabletop_ppo_cnn"} | dict.fromkeys(
-    ["simulation_terminal_mode", "simulation_troubleshooting"], "tabletop_ppo_mlp_resnet_reward"
-)
+OVER = {
+    "realworld_collect": "tabletop_pickcube",
+    "guide_collect": "maniskill_collect_reward_data",
+    "guide_train_reward": "maniskill_train_resnet_reward",
+    "guide_reward_in_rl": "maniskill_ppo_mlp_resnet_reward",
+    **dict.fromkeys(["simulation_terminal_mode", "simulation_troubleshooting"], "maniskill_ppo_mlp_resnet_reward"),
+    **{block: "maniskill_ppo_cnn" for block in BLOCKS if block.startswith("workflow_")},
+}
 
 
 @pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")
@@ -339,7 +355,7 @@ def test_a_block_over_a_shipped_config_wins(block: str, tmp_path: Path, monkeypa
     file.write_text(f"defaults: [base, _self_]\n{(PRINTED / f'{block}.yaml').read_text()}")
     cfg = load_config(str(file), check_files=False)
     # What an older key implies gives way to what a shipped config says, as the name of the experiment is its own.
-    weak = ("data.collection.format", "reward.model.debug_save_dir", "runner.task")
+    weak = ("data.collection.format", "reward.model.debug_save_dir", "runner.task", "env.train.options")
     said = {key: value for key, value in BLOCKS[block].items() if key not in weak}
     assert {key: value_at(cfg, key) for key in said} == said
 

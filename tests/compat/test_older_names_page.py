@@ -34,15 +34,17 @@ def names_table() -> str:
 def configs_table() -> str:
     rows = [("older name", "today")]
     for name, row in names.CONFIG_NAMES.items():
-        with_keys = "".join(f", {code(f'{key}={value}')}" for key, value in row.get("keys", {}).items())
         refused = f"needs {row['needs']}, and is refused; the nearest that runs: " if "needs" in row else ""
-        rows.append((code(name), refused + code(row["config"]) + with_keys))
+        rows.append((code(name), refused + code(row["config"])))
     return table(*rows)
 
 
 def keys_table() -> str:
     rows = [("older key", "today")]
     rows += [(code(old), code(today)) for old, today in config_keys.KEYS.items()]
+    rows += [
+        (code(f"{old}: ID"), code(f"{config_keys.KEYS[old]}: {first}ID")) for old, first in config_keys.PREFIXES.items()
+    ]
     rows += [
         (code(f"{key}: {old}"), code(f"{key}: {today}"))
         for key, values in config_keys.VALUES.items()

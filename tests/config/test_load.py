@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewardlab.config import ExperimentConfig, config_from_mapping, config_names, load_config, text_override, to_yaml
+from rewardlab.config.load import config_files
 from rewardlab.errors import ConfigError
 
 
@@ -31,7 +32,7 @@ def test_shipped_configs_load_and_describe_themselves() -> None:
     for name, description in names.items():
         assert description, f"{name}.yaml does not start with a comment"
         needed = ["reward.model.checkpoint_path=trained"] if name.endswith("_reward") else []
-        if "???" in Path("configs", f"{name}.yaml").read_text():
+        if "???" in config_files()[name].read_text():
             with pytest.raises(ConfigError, match=r"reward.model.options.expert_data_path: not given, but required"):
                 load_config(name, needed, check_files=False)
             needed.append("reward.model.options.expert_data_path=episodes")

@@ -29,6 +29,8 @@ STEPS: dict[str, tuple[Callable[[], Any], str]] = {
     "observation_text": (lambda: ("abc", 0.0, False, False, {}), "observation is the text 'abc'"),
     "reward": (lambda: (GOOD, [1.0, 2.0], False, False, {}), r"reward is a list of shape \(2,\); expected a number"),
     "reward_none": (lambda: (GOOD, None, False, False, {}), "reward is None; expected a number"),
+    "reward_nan": (lambda: (GOOD, float("nan"), False, False, {}), "reward is nan; expected finite numbers"),
+    "inf": (lambda: (GOOD + np.inf, 0.0, False, False, {}), "observation is inf; expected finite numbers"),
     "terminated": (lambda: (GOOD, 0.0, "no", False, {}), "terminated is the text 'no'; expected true or false"),
 }
 

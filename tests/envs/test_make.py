@@ -1,5 +1,6 @@
 """One door to every environment."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -8,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rewardlab.config.schema import EnvConfig
+from rewardlab.config.schema import EnvConfig, WrapperConfig
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.tabletop import TabletopVectorEnv
@@ -120,11 +121,11 @@ def test_pictures_of_a_plain_environment_come_with_the_observation() -> None:
         ("CartPole-v1", {"options": {"gravity": 3}}, "does not take these options.*gravity"),
         ("test/Counter", {"obs_mode": "images", "cameras": ("a", "b")}, "has one picture"),
         ("test/Counter", {"obs_mode": "proprio+images"}, "obs_mode: 'test/Counter' does not say"),
-        ("CartPole-v1", {"reward": "sparse"}, "reward: 'CartPole-v1' does not offer it"),
-        ("CartPole-v1", {"success_hold_steps": 3}, "success_hold_steps: 'CartPole-v1' does not offer it; found 3"),
-        ("CartPole-v1", {"image_size": (3, 32, 32)}, "image_size: 'CartPole-v1' does not offer it"),
-        ("CartPole-v1", {"cameras": ("wrist",)}, "cameras: 'CartPole-v1' does not offer it"),
-        ("toy/KeyDoor", {"obs_mode": "images"}, "obs_mode: 'toy/KeyDoor' does not offer it"),
+        ("test/Reach", {"image_size": (3, 32, 32)}, "image_size: 'test/Reach' does not offer it"),
+        ("test/Reach", {"cameras": ("wrist",)}, "cameras: 'test/Reach' does not offer it"),
+        ("test/Reach", {"obs_mode": "images"}, "cameras: 'test/Reach' cannot be drawn"),
+        ("toy/KeyDoor", {"obs_mode": "images"}, "cameras: 'toy/KeyDoor' cannot be drawn"),
+        ("toy/BitFlip", {"success_hold_steps": 3}, "success_hold_steps: 'toy/BitFlip' does not offer it"),
         ("toy/BitFlip", {"image_size": (3, 32, 32)}, "image_size: 'toy/BitFlip' does not offer it"),
     ],
 )
@@ -161,3 +162,94 @@ def test_scripted_policies_know_the_state_whatever_is_observed() -> None:
         actions.append(make_policy("expert", env, 0).act(observation))
     assert np.array_equal(actions[0], actions[1])
     assert np.array_equal(actions[0], actions[2])
+
+
+USERS = "families_of_a_user"
+
+
+@pytest.fixture(autouse=True)
+def find_modules_beside_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+def test_a_family_of_the_user_is_found_in_its_module() -> None:
+    env = make_vec_env(f"{USERS}:line/Walk", num_envs=2, success_hold_steps=2, options={"length": 2})
+    env.reset(seed=0)
+    ends = [env.step(np.array([1, 0]))[2].tolist() for _ in range(3)]
+    assert ends == [[False, False], [False, False], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        (
+            "nowhere/CartPole-v1",
+            r"unknown environment 'nowhere/CartPole-v1'\. Did you mean 'CartPole-v1'\?.*: package:Id",
+        ),
+        ("Abcdef-v9", r"unknown environment 'Abcdef-v9'\. If it comes from a package, name .*: package:Id"),
+        (f"{USERS}:lin/Walk", "unknown environment 'lin/Walk'"),
+        ("no_such_module:Any-v0", "environment 'no_such_module:Any-v0': importing 'no_such_module' failed"),
+    ],
+)
+def test_an_unknown_id_says_how_to_name_the_package(env_id: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        make_vec_env(env_id)
+    assert len(str(caught.value)) < 300
+
+
+def test_actions_are_repeated_in_the_built_in_environments() -> None:
+    action = np.full((2, 4), 0.3, np.float32)
+    settings: dict[str, Any] = {"num_envs": 2, "options": {"motion_noise": 0.0}}
+    once, twice = (
+        make_vec_env("tabletop/PickCube", **settings),
+        make_vec_env("tabletop/PickCube", action_repeat=2, **settings),
+    )
+    start, _ = once.reset(seed=0)
+    assert np.array_equal(twice.reset(seed=0)[0], start)
+    rows = [once.step(action) for _ in range(2)]
+    row = twice.step(action)
+    assert np.array_equal(row[0], rows[-1][0])
+    assert row[1] == pytest.approx(rows[0][1] + rows[1][1])
+    for _ in range(49):
+        truncated = twice.step(action)[3]
+    assert truncated.all()  # the 50th step of the policy
+
+
+def test_a_repeated_action_stops_where_the_episode_ends() -> None:
+    env = make_vec_env("toy/BitFlip", num_envs=8, action_repeat=3, options={"bits": 1}, max_episode_steps=2)
+    env.reset(seed=0)
+    _, reward, terminated, _, _ = env.step(np.zeros(8, int))
+    assert terminated.all()  # the first flip is right, the others are not made
+    assert (reward == 0).all()
+    wide = make_vec_env("toy/BitFlip", num_envs=8, action_repeat=3, options={"bits": 20})
+    wide.reset(seed=0)
+    assert (wide.step(np.zeros(8, int))[1] == -3).any()
+
+
+def test_wrappers_of_a_batch_are_vector_wrappers() -> None:
+    settings: dict[str, Any] = {"num_envs": 2, "options": {"bits": 20}}
+    env = make_vec_env("toy/BitFlip", wrappers=[{"name": f"{USERS}:Doubled", "options": {"times": 5.0}}], **settings)
+    env.reset(seed=0)
+    assert env.step(np.zeros(2, int))[1].tolist() == [-5, -5]
+    with pytest.raises(ConfigError, match="is for a single environment, but 'toy/BitFlip' is stepped as one batch"):
+        make_vec_env("toy/BitFlip", wrappers=[{"name": "gymnasium.wrappers:TimeLimit"}], **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "task"),
+    [
+        ({"id": "CartPole-v1", "num_envs": 8, "reward": "sparse"}, "CartPole-v1"),
+        ({"id": "package:Fetch-v1", "options": {"render_mode": "rgb_array", "seed": None}}, "Fetch-v1"),
+        (
+            {"id": "maniskill/PickCube-v1", "action_repeat": 2, "options": {"control_mode": "ee", "a": {"b": True}}},
+            "maniskill/PickCube-v1 [a.b=true, action_repeat=2, control_mode=ee]",
+        ),
+        (
+            {"id": "X-v0", "wrappers": ({"name": "m:A"}, {"name": "m:B", "options": {"n": 2}})},
+            "X-v0 [wrappers=[m:A, m:B [n=2]]]",
+        ),
+    ],
+)
+def test_options_are_part_of_the_name_of_a_task(settings: dict[str, Any], task: str) -> None:
+    wrappers = tuple(WrapperConfig(**wrapper) for wrapper in settings.pop("wrappers", ()))
+    assert EnvConfig(**settings, wrappers=wrappers).task == task

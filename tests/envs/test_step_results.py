@@ -1,5 +1,6 @@
 """The frame that followed an action, and its success, where an environment resets in the same step."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.gym import make_one
 from rewardlab.envs.step_results import CameraFrames, following_success, success_of
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.envs.wrappers import DataCollectorWrapper
@@ -175,7 +177,8 @@ def test_a_camera_that_is_not_to_be_had_is_known_before_the_first_reset() -> Non
 
 
 def test_pictures_of_observations_are_reduced_to_the_recorded_size_but_not_enlarged() -> None:
-    env = make_vec_env("CartPole-v1", obs_mode="images", cameras=["front"], image_size=[3, 32, 32])
+    config = EnvConfig(id="CartPole-v1", obs_mode="images", cameras=("front",), image_size=(3, 32, 32))
+    env = SyncVectorEnv([partial(make_one, config)])  # without render_cameras
     obs = {"images": {"front": np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8)}}
 
     def frames(size: FrameSize) -> Any:

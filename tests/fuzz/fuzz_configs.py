@@ -10,12 +10,12 @@ import yaml
 from fuzzing import Case, Target, deep, mutate_bytes, mutate_tree, nasty
 
 from rewardlab.config import config_names
-from rewardlab.config.load import default_config_dir
+from rewardlab.config.load import config_files
 from rewardlab.config.schema import schema_keys
 
 NAMES = list(config_names())
 KEYS = sorted(schema_keys())
-SHIPPED = {name: (default_config_dir() / f"{name}.yaml").read_bytes() for name in NAMES}
+SHIPPED = {name: file.read_bytes() for name, file in config_files().items()}
 
 
 def _draw(rng: random.Random, valid: Path, work: Path) -> Case:

@@ -211,7 +211,8 @@ def test_a_camera_that_the_environment_does_not_have(tmp_path: Path) -> None:
 def test_demonstrations_without_the_camera_of_the_model(demos: Path, tmp_path: Path) -> None:
     other = BinaryRewardClassifier(image_keys=("wrist_camera",), image_size=(3, 32, 32), width=4, hidden_dim=8)
     settings = [*learned(other.save(tmp_path / "model")), *SAC, f"algorithm.sac.demo_path={demos}"]
-    with pytest.raises(DataError, match="no images of camera 'wrist_camera', which the reward model looks at"):
+    expected = "demo_path, the demonstrations in .*: no images of camera 'wrist_camera', .*found base_camera. Collect"
+    with pytest.raises(DataError, match=expected):
         train(tmp_path / "run", *settings, "runner.max_epochs=1")
 
 

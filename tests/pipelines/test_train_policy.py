@@ -162,7 +162,7 @@ def test_a_reward_that_is_no_number_stops_before_anything_is_learned(
         return obs, reward, *rest
 
     monkeypatch.setattr(TabletopVectorEnv, "step", broken)
-    with pytest.raises(DataError, match="reward is nan in step 0 of environment 3"):
+    with pytest.raises(DataError, match="reward is nan in step 1 of environment 3"):
         train(tmp_path / "run", "runner.max_epochs=1")
 
 

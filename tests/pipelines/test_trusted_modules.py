@@ -12,7 +12,7 @@ from policy_runs import SMALL_ZOO
 
 from rewardlab.cli import main
 from rewardlab.config import load_config
-from rewardlab.config.schema import EnvConfig
+from rewardlab.config.schema import EnvConfig, WrapperConfig
 from rewardlab.errors import DataError
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.pipelines.trusted_modules import named_modules
@@ -86,6 +86,18 @@ def test_a_run_without_modules_needs_no_option(here: Path, capsys: pytest.Captur
     assert not (here / "imported").exists()
 
 
+def test_wrappers_of_a_run_need_the_users_word(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train("CartPole-v1")
+    config = here / "my run" / "config.yaml"
+    config.write_text(config.read_text().replace("wrappers: []", "wrappers: [{name: 'handed_envs:Wrapper'}]"))
+    assert main(["evaluate", "my run"]) == 2
+    error = capsys.readouterr().err
+    assert "env.eval names 'handed_envs'" in error
+    assert not (here / "imported").exists()
+    assert main(printed_command(error)) == 2  # imported now, but it has no such wrapper
+    assert "unknown wrapper of handed_envs 'Wrapper'" in capsys.readouterr().err
+
+
 def test_pictures_and_networks_of_a_run_have_limits(here: Path) -> None:
     train("CartPole-v1")
     config = here / "my run" / "config.yaml"
@@ -108,6 +120,7 @@ def test_pictures_and_networks_of_a_run_have_limits(here: Path) -> None:
         (EnvConfig(id="CartPole-v1"), []),
         (EnvConfig(id="a.b:Env-v0"), ["a.b"]),
         (EnvConfig(id="a:Env-v0", options={"inner": {"id": ["b:Env-v0", "a:X"]}, "host": "h:5000"}), ["a", "b"]),
+        (EnvConfig(wrappers=(WrapperConfig(name="a.b:C", options={"of": "d:E"}),)), ["a.b", "d"]),
     ],
 )
 def test_named_modules(env: EnvConfig, modules: list[str]) -> None:

@@ -106,7 +106,7 @@ def test_nan_is_refused_by_name_and_place_before_anything_changes(case: Case, ke
     torch.save(learner.state_dict(), before)
     before.seek(0)
     name = key if isinstance(key, str) else r"\.".join(key)
-    with pytest.raises(DataError, match=rf"{name} is nan in {'step 4 of environment 1' if on_policy else 'row 4'}"):
+    with pytest.raises(DataError, match=rf"{name} is nan in {'step 5 of environment 1' if on_policy else 'row 4'}"):
         learner.learn(batch)
     assert same(learner.state_dict(), torch.load(before, weights_only=True))
 
@@ -118,7 +118,7 @@ def test_ppo_refuses_a_value_it_would_bootstrap_from_and_reads_none_after_an_end
     rollout["terminated"][2, 1] = True
     learner.learn(rollout)
     rollout["terminated"][2, 1] = False
-    with pytest.raises(DataError, match="next_value is inf in step 2 of environment 1"):
+    with pytest.raises(DataError, match="next_value is inf in step 3 of environment 1"):
         learner.learn(rollout)
 
 

@@ -14,10 +14,10 @@ STEPS = 4
 SPACE = spaces.Box(-1, 1, (3,), np.float32)
 
 
-def write(directory: Path, format: str) -> Path:
+def write(directory: Path, format: str, side: int = 8) -> Path:
     columns = {
         "observation.state": np.arange(3 * STEPS, dtype=np.float32).reshape(STEPS, 3),
-        "observation.images.base_camera": np.full((STEPS, 8, 8, 3), 7, np.uint8),
+        "observation.images.base_camera": np.full((STEPS, side, side, 3), 7, np.uint8),
         "action": np.linspace(-1, 1, 2 * STEPS, dtype=np.float32).reshape(STEPS, 2),
         "reward": np.arange(STEPS, dtype=np.float32),
         "success": np.arange(STEPS) == STEPS - 1,
@@ -44,3 +44,9 @@ def test_a_format_without_actions_is_refused_with_the_formats_that_have_them(tmp
     pictures = spaces.Dict({"images": spaces.Dict({"base_camera": spaces.Box(0, 255, (8, 8, 3), np.uint8)})})
     with pytest.raises(DataError, match=r"000000\.npy: no terminated in it.*as safetensors or pickle"):
         read_demonstrations(write(tmp_path, "npy"), pictures)
+
+
+def test_frames_of_two_sizes_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "safetensors")
+    with pytest.raises(DataError, match="images of camera 'base_camera' are 16x16, 8x8; expected one size"):
+        read_demonstrations(write(tmp_path, "safetensors", side=16), SPACE, ["base_camera"])

@@ -53,6 +53,7 @@ class TabletopVectorEnv(BatchedEnv):
         cameras: Sequence[str] = ("base_camera",),
         image_size: tuple[int, int] = (64, 64),
         success_hold_steps: int | None = None,
+        action_repeat: int = 1,
         randomize: Mapping[str, bool] | bool = False,
         motion_noise: float = 0.0005,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
@@ -72,6 +73,7 @@ class TabletopVectorEnv(BatchedEnv):
         self.cameras = tuple(cameras)
         self.image_size = image_size
         self.success_hold_steps = success_hold_steps
+        self.action_repeat = action_repeat
         self.randomize = _read_randomize(randomize)
         self.motion_noise = motion_noise
         self._reward = reward
@@ -87,18 +89,17 @@ class TabletopVectorEnv(BatchedEnv):
 
     def step(self, actions: Floats) -> tuple[Observation, Floats, Bools, Bools, Info]:
         world = self._world
-        advance(self.task, world, self._checked(actions), self.np_random, self.motion_noise)
+        actions, dense = self._checked(actions), np.zeros(self.num_envs, np.float32)
+        for _ in range(self.action_repeat):  # no episode ends in between: its limits count steps of the policy
+            advance(self.task, world, actions, self.np_random, self.motion_noise)
+            success = self.task.success(world)
+            dense += (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32)
         self._steps += 1
         if self._kept is not None:
             self._kept.add(self._everyone, world)
-        success = self.task.success(world)
         self._success_once |= success
         self._success_streak = np.where(success, self._success_streak + 1, 0)
-
-        rewards = {
-            "dense_reward": (self.task.progress(world) + SUCCESS_BONUS * success).astype(np.float32),
-            "sparse_reward": success.astype(np.float32),
-        }
+        rewards = {"dense_reward": dense, "sparse_reward": success.astype(np.float32)}
         terminated = self._reached(self._success_streak, self.success_hold_steps)
         truncated = self._reached(self._steps, self.max_episode_steps) & ~terminated
         facts = {**self._facts(success), **rewards}

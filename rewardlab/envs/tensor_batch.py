@@ -1,0 +1,173 @@
+"""A vector environment around a simulator that steps all environments as one batch of torch tensors on its device.
+
+Observations and actions never leave that device here; what the simulator draws stays there too until it is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from rewardlab.data.episodes import Array
+from rewardlab.envs.cameras import Size
+from rewardlab.envs.copies import Wanted, child_seeds
+from rewardlab.errors import DataError
+from rewardlab.keys import GRASP_KEYS, SUCCESS_KEYS
+from rewardlab.observations import to_numpy
+
+Info: TypeAlias = dict[str, Any]
+
+
+class TensorSimulator(Protocol):
+    """What a simulator of N environments offers; all values are tensors [N, ...] on `device`.
+
+    `observation_space` and `action_space` are those of one environment.
+    """
+
+    num_envs: int
+    device: torch.device
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    camera_names: tuple[str, ...]
+
+    def reset(self, seeds: list[int] | None, rows: Tensor | None) -> tuple[Any, Mapping[str, Any]]:
+        """Start over, everywhere or in these rows; return the observations and facts of all environments."""
+
+    def step(self, actions: Tensor) -> tuple[Any, Tensor, Mapping[str, Any]]:
+        """Return observations, rewards and facts, `success` among them."""
+
+    def draw(self, cameras: Sequence[str], size: Size) -> dict[str, Tensor]:
+        """Return the present frames uint8 [N, H, W, 3] by camera."""
+
+    def close(self) -> None: ...
+
+
+class TensorBatchEnv(VectorEnv[Any, Any, Any]):
+    """Ends episodes after `max_episode_steps`, or after `success_hold_steps` steps of success in a row, and resets in
+    the same step. Unlike copies, the environments are always drawn together."""
+
+    def __init__(
+        self,
+        simulator: TensorSimulator,
+        *,
+        max_episode_steps: int,
+        success_hold_steps: int | None = None,
+        action_repeat: int = 1,
+        spec: gymnasium.envs.registration.EnvSpec | None = None,
+    ) -> None:
+        self._simulator = simulator
+        self.num_envs = simulator.num_envs
+        self.single_observation_space, self.single_action_space = simulator.observation_space, simulator.action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.camera_names = simulator.camera_names
+        self.spec = spec
+        self._limit, self._hold, self._repeat = max_episode_steps, success_hold_steps, action_repeat
+        self._length = self._zeros(torch.int64)
+        self._held = self._zeros(torch.int64)
+        self._owners: dict[str, Wanted] = {}
+        self._drawn: dict[tuple[str, Size], Tensor] = {}
+        self._last_drawn: dict[tuple[str, Size], Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where observations are, and actions are expected."""
+        return self._simulator.device
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
+        """Start over, everywhere or where `options["reset_mask"]` says."""
+        mask = (options or {}).get("reset_mask")
+        rows = None if mask is None else torch.from_numpy(np.flatnonzero(to_numpy(mask))).to(self.device)
+        seeds = [child for child in child_seeds(seed, self.num_envs) if child is not None]
+        return self._start(rows, seeds or None)
+
+    def step(self, actions: Any) -> tuple[Any, Tensor, Tensor, Tensor, Info]:
+        """Step all environments; NumPy arrays are accepted too. Everything returned is a tensor on `device`."""
+        actions = torch.as_tensor(actions, device=self.device)
+        self._drawn = {}
+        observation, reward, found = self._simulator.step(actions)
+        for _ in range(self._repeat - 1):
+            observation, more, found = self._simulator.step(actions)
+            reward = reward + more
+        infos = _facts(found)
+        self._length += 1
+        self._held = torch.where(_flag(infos), self._held + 1, torch.zeros_like(self._held))
+        terminated = self._held >= self._hold if self._hold is not None else self._zeros(torch.bool)
+        truncated = (self._length >= self._limit) & ~terminated
+        ended = terminated | truncated
+        if bool(ended.any()):
+            self._keep_last_frames()
+            last = {"final_obs": _copy(observation), "final_info": infos, "_final_obs": ended, "_final_info": ended}
+            observation, started = self._start(ended.nonzero().flatten(), None)
+            infos = {**started, **last}
+        return observation, reward, terminated, truncated, infos
+
+    def keep_last_frames(self, owner: str, wanted: Wanted) -> None:
+        """From now on, keep the last frames of these cameras at these sizes for `owner`; an empty one wants none."""
+        self._owners[owner] = wanted
+
+    def render_cameras(
+        self, cameras: Sequence[str], image_size: Size = None, env_ids: Array | None = None, final: bool = False
+    ) -> dict[str, Array]:
+        """Return frames uint8 [n, H, W, 3] by camera, of all environments or of `env_ids`."""
+        drawn = self._last_drawn if final else self._drawn
+        missing = [camera for camera in cameras if (camera, image_size) not in drawn]
+        if missing and final:
+            raise DataError(f"the last frame of camera {missing[0]} was not drawn: call keep_last_frames first")
+        if missing:
+            drawn |= {
+                (camera, image_size): frames for camera, frames in self._simulator.draw(missing, image_size).items()
+            }
+        frames = {camera: drawn[camera, image_size] for camera in cameras}
+        return {camera: to_numpy(found if env_ids is None else found[env_ids]) for camera, found in frames.items()}
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._simulator.close()
+
+    def _start(self, rows: Tensor | None, seeds: list[int] | None) -> tuple[Any, Info]:
+        self._drawn = {}
+        observation, found = self._simulator.reset(seeds, rows)
+        self._length[slice(None) if rows is None else rows] = 0
+        self._held[slice(None) if rows is None else rows] = 0
+        return observation, _facts(found)
+
+    def _keep_last_frames(self) -> None:
+        for wanted in self._owners.values():
+            for size, cameras in wanted.items():
+                self.render_cameras(cameras, size, env_ids=np.zeros(0, np.int64))
+        self._last_drawn = self._drawn
+
+    def _zeros(self, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(self.num_envs, dtype=dtype, device=self.device)
+
+
+def _facts(found: Mapping[str, Any]) -> Info:
+    """Return what is known of each environment under the package's names."""
+    facts = {}
+    for keys in (SUCCESS_KEYS, GRASP_KEYS):
+        given = next((key for key in keys if key in found), None)
+        if given is not None:
+            facts[keys[0]] = found[given].clone()
+    return facts
+
+
+def _flag(infos: Info) -> Tensor:
+    success = infos.get(SUCCESS_KEYS[0])
+    if success is None:
+        raise DataError("the simulator does not report success; expected it among the facts of a step")
+    return success.bool()
+
+
+def _copy(observation: Any) -> Any:
+    if isinstance(observation, Mapping):
+        return {key: _copy(value) for key, value in observation.items()}
+    return observation.clone()
