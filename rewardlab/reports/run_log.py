@@ -21,6 +21,8 @@ from rewardlab.input_files import read_file
 
 HISTORY = "metrics.jsonl"
 # Columns for workers that died, each with the label of the worker, such as "env_1".
+ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
+WORKER_TITLES = {"actor_0": "the learner", ENV_PROCESS: "a process with environments"}
 REPLACED = "replaced/"  # how often: each time, the rollout was collected again
 WENT_BACK = "went_back/"  # complete iterations that were dropped: the run went back to its last checkpoint
 
@@ -183,7 +185,7 @@ def describe_replacements(row: Mapping[str, float]) -> list[str]:
     number, sentences = int(row["iteration"]), []
     for name, value in row.items():
         component, _, index = name.rpartition("/")[2].partition("_")
-        worker = "the learner" if component == "actor" else f"{component} worker {index}"
+        worker = WORKER_TITLES.get(name.rpartition("/")[2], f"{component} worker {index}")
         if name.startswith(REPLACED):
             times = "" if value == 1 else f" {value:.0f} times"
             sentences.append(f"iteration {number}: {worker} was replaced{times}; its rollout was made again")

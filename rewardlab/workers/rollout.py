@@ -24,6 +24,7 @@ from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.errors import ProcessDied
 from rewardlab.models.policy_networks import ActorCritic
 from rewardlab.observations import Observation, has_tensors, to_batch
+from rewardlab.reports.run_log import ENV_PROCESS
 from rewardlab.rewards.manager import ESTIMATE, MODEL_VERSION, place_estimates
 from rewardlab.types import Batch
 from rewardlab.workers.env import Episodes, Images, StepObservation
@@ -31,7 +32,6 @@ from rewardlab.workers.group import Future, Group, WorkerDied
 from rewardlab.workers.reward import FrameScores
 
 SCORED_STEPS = 4  # steps whose frames are scored together, while the next steps are collected
-ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
 ATTEMPTS = 3  # number of times that a rollout is collected at most, if workers die
 
 

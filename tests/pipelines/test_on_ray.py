@@ -36,6 +36,17 @@ GAIL = [
 ]
 
 
+MORTAL = [
+    "env.train.id=mortal_env:Mortal-v0",
+    "env.train.num_envs=4",
+    "env.eval.num_envs=2",
+    "algorithm.ppo.rollout_steps=12",
+    "algorithm.ppo.update_epochs=1",
+    "actor.model.hidden_sizes=[8]",
+    "actor.global_batch_size=24",
+    "runner.max_epochs=2",
+    "runner.save_interval=1",
+]
 RANDOM = ["data.collection.policy=random", "seed=1"]
 
 
@@ -190,3 +201,17 @@ def test_models_whose_process_is_killed_go_on_as_if_it_had_lived(gail_runs: Gail
     assert without_times(rows) == without_times(history(gail_runs.here))
     report = (gail_runs.there / "report.html").read_text()
     assert "Iteration 3: the learner was replaced and the run went back to the checkpoint of iteration 2" in report
+
+
+def test_environments_in_processes_of_a_ray_worker_give_the_same_run(ray_session: None, tmp_path: Path) -> None:
+    """Until a process dies, in the second iteration: that costs a rollout, as it does without Ray."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    train("tabletop_ppo_mlp", here, *MORTAL, "env.train.processes=1")
+    mortal = [f"env.train.options={{marker: {tmp_path / 'died'}}}", "env.eval.options={}", "env.eval.processes=1"]
+    on_ray = ["cluster.backend=ray", "env.train.processes=2", *mortal]
+    warned = recorded(lambda: train("tabletop_ppo_mlp", there, *MORTAL, *on_ray))
+    assert same(*(weights(run / "checkpoints" / "global_step_1") for run in (here, there)))
+    assert without_times(history(here))[:1] == without_times(history(there))[:1]
+    assert any("exit status 9" in message and "the rollout is collected again" in message for message in warned)
+    assert [row.get("replaced/env_process", 0) for row in history(there)] == [0, 1]
+    assert "a process with environments was replaced" in (there / "report.html").read_text()
