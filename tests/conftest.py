@@ -1,6 +1,7 @@
 """Which tests share a process, one Ray cluster for all tests, and toy episodes that are learned in seconds."""
 
 import base64
+import importlib.util
 import multiprocessing
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkServerContext
@@ -26,6 +27,9 @@ ON_RAY = ("tests/workers/", "tests/pipelines/test_on_ray.py")
 # Files that take long begin first, so that the processes end together.
 LONGEST_FIRST = (*ON_RAY, "tests/test_readme.py", "tests/pipelines/", "tests/training/")
 
+# Simulators that some tests need, by the target of the Makefile that installs them.
+SIMULATORS = {"metaworld": "metaworld", "maniskill": "mani_skill"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     starts = {item: [item.nodeid.startswith(start) for start in LONGEST_FIRST] for item in items}
@@ -43,6 +47,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "on Ray" if nodeid.startswith(ON_RAY) else super()._split_scope(nodeid)
 
     return FilesAndRay(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which simulators are missing: the modules that are skipped for it are in no count of several processes."""
+    if missing := [f"make {target}" for target, name in SIMULATORS.items() if importlib.util.find_spec(name) is None]:
+        terminalreporter.write_line(f"simulators not installed, their tests were skipped: {', '.join(missing)}")
 
 
 @pytest.fixture

@@ -79,6 +79,12 @@ def _in_words(error: Exception) -> str | None:
             f"not enough memory ({reason or 'the process has no more'}). Lower what asks for it, such as "
             "env.train.num_envs, env.train.image_size, algorithm.<name>.replay_size or actor.global_batch_size"
         )
+    if isinstance(error, ImportError) and error.name == "cv2":
+        return (
+            f"OpenCV cannot be imported ({reason}). opencv-python, which simulators bring, and opencv-python-headless "
+            "share their files, and the last one installed or removed wins. To mend it: "
+            f"{sys.executable} -m pip install --force-reinstall --no-deps opencv-python-headless"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, OSError) and error.strerror is not None:

@@ -11,6 +11,7 @@ import sys
 
 from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, RewardlabError
+from rewardlab.screen import say, say_error
 
 BACKENDS = ("egl", "osmesa")  # values of MUJOCO_GL that need no screen
 PACKAGES = ("libegl1", "libopengl0", "libgl1-mesa-dri")  # libegl1 alone has nothing to draw with
@@ -26,9 +27,9 @@ assert renderer.render().shape == (16, 16, 3)
 def main() -> int:
     """Entry point of the command; returns its exit status."""
     try:
-        print(ensure_gl())
-    except RewardlabError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(ensure_gl())
+    except (RewardlabError, OSError, subprocess.SubprocessError) as error:
+        say_error(f"error: {error}")
         return 1
     return 0
 
@@ -59,7 +60,7 @@ def _install_packages(reason: str | None) -> None:
             raise ConfigError(by_hand)
         # Without a terminal nobody could type a password: sudo refuses instead of waiting.
         command = ["sudo", *([] if sys.stdin.isatty() else ["--non-interactive"]), *command]
-    print(f"MuJoCo cannot draw yet ({reason}): {' '.join(command)}", flush=True)
+    say(f"MuJoCo cannot draw yet ({reason}): {' '.join(command)}")
     update = [*command[: command.index("install")], "update"]
     # The lists of a fresh machine are empty or old.
     if subprocess.run(command).returncode and (subprocess.run(update).returncode or subprocess.run(command).returncode):

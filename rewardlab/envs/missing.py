@@ -1,4 +1,4 @@
-"""Errors for what a simulator needs and this machine lacks: its package, a Vulkan driver, an OpenGL library."""
+"""Errors for what a simulator needs and this machine lacks: its package, or a Vulkan driver."""
 
 import sys
 
@@ -7,9 +7,12 @@ from rewardlab.errors import ConfigError
 
 def missing_package(env_id: str, package: str, extra: str) -> ConfigError:
     """Return the error that a package of an extra of rewardlab is not installed."""
+    install = f"pip install 'rewardlab[{extra}]'"
+    if extra == "maniskill" and sys.version_info >= (3, 13):  # its motion planner has no build for this Python
+        install += " && pip install --no-deps mani_skill"
     return ConfigError(
         f"environment '{env_id}' needs {package}, which is not installed: make {extra} (in a clone of rewardlab), or "
-        f"pip install 'rewardlab[{extra}]'"
+        f"{install}"
     )
 
 
@@ -20,16 +23,6 @@ def missing_vulkan_driver(env_id: str, reason: str) -> ConfigError:
         f"({reason}). Without a GPU: make maniskill (in a clone of rewardlab), or {install_driver_command()}. "
         "With one: install the Vulkan driver of its vendor. If VK_ICD_FILENAMES is set, unset it or let it name a "
         "driver that exists"
-    )
-
-
-def missing_gl_library(env_id: str, library: str, setting: str) -> ConfigError:
-    """Return the error that MuJoCo cannot draw with `library` (egl or osmesa); `setting` is MUJOCO_GL, "" if unset."""
-    package = {"egl": "libegl1", "osmesa": "libosmesa6"}[library]
-    return ConfigError(
-        f"environment '{env_id}' needs an OpenGL library to draw; found MUJOCO_GL={setting or '(unset)'}, and "
-        f"{package} is missing or does not work: sudo apt-get install {package}, then run again with "
-        f"MUJOCO_GL={library}. States alone (env.train.obs_mode=state, no camera) need none"
     )
 
 

@@ -12,7 +12,8 @@ import os, sys
 try:
     exec(sys.argv[1], {})
 except BaseException as error:
-    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{type(error).__name__}: {error}")
+    sys.stderr.flush()
     os._exit(1)
 os._exit(0)
 """

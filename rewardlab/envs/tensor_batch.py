@@ -4,9 +4,9 @@ Observations and actions never leave that device here; what the simulator draws 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -48,9 +48,28 @@ class TensorSimulator(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class SeenPictures:
+    """The pictures that are a part of the observations, beside the state or alone."""
+
+    cameras: tuple[str, ...]
+    size: tuple[int, int]
+    with_state: bool
+
+    def space(self, simulator: TensorSimulator) -> spaces.Dict:
+        """Return the space of one observation."""
+        pictures: dict[str, Any] = {camera: spaces.Box(0, 255, (*self.size, 3), np.uint8) for camera in self.cameras}
+        state: dict[str, spaces.Space[Any]] = {"state": simulator.observation_space} if self.with_state else {}
+        return spaces.Dict({**state, "images": spaces.Dict(pictures)})
+
+
 class TensorBatchEnv(VectorEnv[Any, Any, Any]):
     """Ends episodes after `max_episode_steps`, or after `success_hold_steps` steps of success in a row, and resets in
-    the same step. Unlike copies, the environments are always drawn together."""
+    the same step. Unlike copies, the environments are always drawn together.
+
+    The reward is the simulator's, or with `sparse` 1 for a step that ends in success; both are summed over the
+    `action_repeat` steps of an action.
+    """
 
     def __init__(
         self,
@@ -59,16 +78,18 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
         max_episode_steps: int,
         success_hold_steps: int | None = None,
         action_repeat: int = 1,
-        spec: gymnasium.envs.registration.EnvSpec | None = None,
+        sparse: bool = False,
+        seen: SeenPictures | None = None,
     ) -> None:
         self._simulator = simulator
         self.num_envs = simulator.num_envs
-        self.single_observation_space, self.single_action_space = simulator.observation_space, simulator.action_space
+        self._seen, self._sparse = seen, sparse
+        self.single_observation_space = simulator.observation_space if seen is None else seen.space(simulator)
+        self.single_action_space = simulator.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.camera_names = simulator.camera_names
-        self.spec = spec
         self._limit, self._hold, self._repeat = max_episode_steps, success_hold_steps, action_repeat
         self._length = self._zeros(torch.int64)
         self._held = self._zeros(torch.int64)
@@ -94,11 +115,12 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
         """Step all environments; NumPy arrays are accepted too. Everything returned is a tensor on `device`."""
         actions = torch.as_tensor(actions, device=self.device)
         self._drawn = {}
-        observation, reward, found = self._simulator.step(actions)
-        for _ in range(self._repeat - 1):
-            observation, more, found = self._simulator.step(actions)
-            reward = reward + more
-        infos = _facts(found)
+        reward = self._zeros(torch.float32)
+        for _ in range(self._repeat):
+            state, dense, found = self._simulator.step(actions)
+            infos = _facts(found)
+            reward = reward + (_flag(infos) if self._sparse else dense)
+        observation = self._observe(state)
         self._length += 1
         self._held = torch.where(_flag(infos), self._held + 1, torch.zeros_like(self._held))
         terminated = self._held >= self._hold if self._hold is not None else self._zeros(torch.bool)
@@ -111,23 +133,21 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
             infos = {**started, **last}
         return observation, reward, terminated, truncated, infos
 
-    def keep_last_frames(self, owner: str, wanted: Wanted) -> None:
-        """From now on, keep the last frames of these cameras at these sizes for `owner`; an empty one wants none."""
+    def keep_last_frames(self, owner: str, wanted: Wanted, env_ids: Array | None = None) -> None:
+        """From now on, keep the last frames of these cameras at these sizes for `owner`; an empty one wants none.
+
+        `env_ids` do not matter: all environments are drawn together.
+        """
         self._owners[owner] = wanted
 
     def render_cameras(
         self, cameras: Sequence[str], image_size: Size = None, env_ids: Array | None = None, final: bool = False
     ) -> dict[str, Array]:
         """Return frames uint8 [n, H, W, 3] by camera, of all environments or of `env_ids`."""
-        drawn = self._last_drawn if final else self._drawn
-        missing = [camera for camera in cameras if (camera, image_size) not in drawn]
-        if missing and final:
+        if final and (missing := [camera for camera in cameras if (camera, image_size) not in self._last_drawn]):
             raise DataError(f"the last frame of camera {missing[0]} was not drawn: call keep_last_frames first")
-        if missing:
-            drawn |= {
-                (camera, image_size): frames for camera, frames in self._simulator.draw(missing, image_size).items()
-            }
-        frames = {camera: drawn[camera, image_size] for camera in cameras}
+        drawn = {camera: self._last_drawn[camera, image_size] for camera in cameras} if final else None
+        frames = self._draw(cameras, image_size) if drawn is None else drawn
         return {camera: to_numpy(found if env_ids is None else found[env_ids]) for camera, found in frames.items()}
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -135,15 +155,28 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
 
     def _start(self, rows: Tensor | None, seeds: list[int] | None) -> tuple[Any, Info]:
         self._drawn = {}
-        observation, found = self._simulator.reset(seeds, rows)
+        state, found = self._simulator.reset(seeds, rows)
         self._length[slice(None) if rows is None else rows] = 0
         self._held[slice(None) if rows is None else rows] = 0
-        return observation, _facts(found)
+        return self._observe(state), _facts(found)
+
+    def _observe(self, state: Any) -> Any:
+        if self._seen is None:
+            return state
+        images = self._draw(self._seen.cameras, self._seen.size)
+        return {"state": state, "images": images} if self._seen.with_state else {"images": images}
+
+    def _draw(self, cameras: Sequence[str], size: Size) -> dict[str, Tensor]:
+        """Return the present frames, which are drawn once."""
+        if missing := [camera for camera in cameras if (camera, size) not in self._drawn]:
+            drawn = self._simulator.draw(missing, size)
+            self._drawn |= {(camera, size): frames for camera, frames in drawn.items()}
+        return {camera: self._drawn[camera, size] for camera in cameras}
 
     def _keep_last_frames(self) -> None:
         for wanted in self._owners.values():
             for size, cameras in wanted.items():
-                self.render_cameras(cameras, size, env_ids=np.zeros(0, np.int64))
+                self._draw(cameras, size)
         self._last_drawn = self._drawn
 
     def _zeros(self, dtype: torch.dtype) -> Tensor:

@@ -87,15 +87,14 @@ def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
     The advice names the key that chose the directory.
     """
     best, last = checkpoints / "best_model", checkpoints / "last"
+    if cfg.runner.resume_dir is not None:
+        return
+    if best.exists() and (last.exists() or load_success_classifier(best).metrics):
+        advice = other_place(cfg, last if last.is_dir() else None)
+        raise DataError(f"{best} exists already, and is not replaced. {advice}")
     file = cfg.runner.best_model_file
-    if cfg.runner.resume_dir is None and file is not None and Path(file).exists():
-        raise DataError(f"{file} exists already, and is not replaced: choose another runner.best_model_file")
-    if not best.exists() or cfg.runner.resume_dir is not None:
-        return
-    if not last.exists() and not load_success_classifier(best).metrics:
-        return
-    advice = other_place(cfg, last if last.is_dir() else None)
-    raise DataError(f"{best} exists already, and is not replaced. {advice}")
+    if file is not None and Path(file).exists():
+        raise DataError(f"{file} exists already, and is not replaced. Choose another runner.best_model_file")
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:

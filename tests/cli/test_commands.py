@@ -4,11 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import cv2
 import pytest
 
 from rewardlab.cli import main
+from rewardlab.cli.execute import execute
 from rewardlab.data import read_episodes, verify
 from rewardlab.data.directory_lock import locked
 
@@ -159,6 +162,14 @@ def test_wrong_usage_ends_with_what_is_right(
     with pytest.raises(SystemExit):
         main(arguments)
     assert message in capsys.readouterr().err
+
+
+def test_an_opencv_that_cannot_be_imported_is_answered_with_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
+    raised = "raise ImportError('libGL.so.1: cannot open shared object file', name='cv2')"
+    assert execute(partial(exec, compile(raised, cv2.__file__, "exec"))) == 2
+    error = capsys.readouterr().err
+    assert "OpenCV cannot be imported (libGL.so.1: cannot open shared object file)" in error
+    assert "-m pip install --force-reinstall --no-deps opencv-python-headless" in error
 
 
 def test_an_unreached_target_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ def test_warm_up_with_collection_then_a_classifier_then_its_reward(
 
 @pytest.mark.usefixtures("without_drawing", "simulator")
 def test_pickles_beside_the_script_then_a_classifier_then_its_reward(
-    run_line: RunLine, elsewhere: Path, add_successes: Callable[..., None]
+    run_line: RunLine, elsewhere: Path, add_successes: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = elsewhere / "examples" / "embodiment"
     assert run_line(f"{RUN} maniskill_collect_reward_data", *TWO_STEPS, SMALL_FRAMES) == 0
@@ -174,6 +174,15 @@ def test_pickles_beside_the_script_then_a_classifier_then_its_reward(
     frames = torch.zeros(1, 32, 32, 3, dtype=torch.uint8)
     models: list[Any] = [load_reward_model(checkpoints / name) for name in ("best_model", "reward_model_best.pt")]
     assert models[0].probabilities(frames).equal(models[1].probabilities(frames))
+
+    in_another_place = [*SMALL_MODEL, "runner.checkpoint_dir=other"]
+    assert (
+        run_line(
+            IN_THE_FOLDER, *in_another_place, f"runner.best_model_file={checkpoints}/reward_model_best.pt", cwd=folder
+        )
+        == 2
+    )
+    assert "reward_model_best.pt exists already, and is not replaced" in capsys.readouterr().err
 
     assert run_line(f"{RUN} maniskill_ppo_mlp_resnet_reward", *TWO_STEPS, SMALL_FRAMES) == 0
     other = "reward.resnet.checkpoint_path=logs/reward_checkpoints/best_model.pt"

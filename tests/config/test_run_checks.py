@@ -80,3 +80,11 @@ def test_keys_of_what_is_switched_off_are_fine() -> None:
     off = ["reward.use_reward_model=false", "reward.model.checkpoint_path=/to/be/trained", "reward.cotrain=true"]
     load_config("tabletop_ppo_mlp", [*off, "algorithm.sac.utd_ratio=4.0", "algorithm.dqn.replay_size=9"])
     load_config("tabletop_ppo_mlp", ["cluster.workers.rollout=2", "cluster.workers.env=2"])
+
+
+def test_one_file_of_the_best_model_is_a_classifiers_and_ends_in_pt(tmp_path: Path) -> None:
+    file = ["runner.best_model_file=out/model.bin", f"data.data_path={tmp_path}"]
+    with pytest.raises(ConfigError, match=r"best_model_file: found out/model\.bin, expected a file ending in \.pt"):
+        load_config("reward_training", file)
+    with pytest.raises(ConfigError, match=r"best_model_file: .* runner\.task train_policy trains no classifier"):
+        load_config("tabletop_ppo_mlp", ["runner.best_model_file=model.pt"])

@@ -17,7 +17,7 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.schema import EnvConfig
 from rewardlab.devices import accelerator
 from rewardlab.envs.make import FAMILIES
-from rewardlab.envs.tensor_batch import TensorBatchEnv
+from rewardlab.envs.tensor_batch import SeenPictures, TensorBatchEnv
 from rewardlab.errors import DataError
 from rewardlab.pipelines import train_policy
 
@@ -123,6 +123,18 @@ def test_last_frames_are_drawn_only_for_those_who_ask() -> None:
     last = points.render_cameras(["base_camera"], (8, 8), np.array([2, 4]), final=True)["base_camera"]
     assert np.array_equal(last, now[[2, 4]])
     assert simulator.draws == 2
+
+
+def test_pictures_in_observations_are_tensors_too() -> None:
+    points = env(seen=SeenPictures(("base_camera",), (8, 8), with_state=True), sparse=True, action_repeat=2)
+    points.reset(seed=1)
+    assert points.single_observation_space["images"]["base_camera"].shape == (8, 8, 3)  # type: ignore[index]
+    for _ in range(4):
+        before, reward, _, _, infos = points.step(torch.zeros(ENVS, WIDTH))
+    assert torch.equal(reward, 2.0 * infos["final_info"]["success"])
+    shade = (50 * infos["final_obs"]["state"].norm(dim=1)).clamp(0, 255).to(torch.uint8)
+    assert torch.equal(infos["final_obs"]["images"]["base_camera"][:, 0, 0, 0], shade)
+    assert torch.equal(before["images"]["base_camera"][:, 0, 0, 0], (50 * before["state"].norm(dim=1)).to(torch.uint8))
 
 
 CONFIG = {

@@ -1,6 +1,10 @@
 """Errors for what a simulator needs say which command installs it."""
 
-from rewardlab.envs.missing import missing_gl_library, missing_package, missing_vulkan_driver
+import sys
+
+import pytest
+
+from rewardlab.envs.missing import missing_package, missing_vulkan_driver
 
 
 def test_a_missing_package_is_named_with_its_extra_and_its_make_target() -> None:
@@ -10,15 +14,14 @@ def test_a_missing_package_is_named_with_its_extra_and_its_make_target() -> None
     assert "make maniskill" in text
 
 
+def test_a_python_without_the_motion_planner_gets_both_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0))
+    text = str(missing_package("maniskill/PickCube-v1", "mani_skill", "maniskill"))
+    assert "pip install 'rewardlab[maniskill]' && pip install --no-deps mani_skill" in text
+
+
 def test_a_missing_vulkan_driver_names_the_command_that_installs_one() -> None:
     text = str(missing_vulkan_driver("maniskill/PickCube-v1", "vk::createInstanceUnique: ErrorIncompatibleDriver"))
     assert "ErrorIncompatibleDriver" in text
     assert "-m rewardlab.envs.maniskill.install_driver" in text
     assert "make maniskill" in text
-
-
-def test_a_missing_gl_library_names_the_system_package_and_the_setting() -> None:
-    text = str(missing_gl_library("metaworld/reach-v3", "osmesa", ""))
-    assert "found MUJOCO_GL=(unset)" in text
-    assert "apt-get install libosmesa6" in text
-    assert "MUJOCO_GL=osmesa" in text

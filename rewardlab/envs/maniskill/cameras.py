@@ -11,9 +11,12 @@ from rewardlab.envs.maniskill.shaders import choose_shaders
 from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
 
-# Task -> a camera from which success and failure can be told apart: near enough that the goal is some pixels wide.
+# Task -> a camera that sees every cube and every goal, from as near as that allows.
 GOOD_CAMERAS = {
-    "PickCube-v1": CameraPose(eye=(0.55, 0.25, 0.45), target=(0.0, 0.0, 0.16)),
+    "PickCube-v1": CameraPose(eye=(0.65, 0.3, 0.5), target=(0.0, 0.0, 0.15)),
+    "PullCube-v1": CameraPose(eye=(-0.4, 0.7, 0.6), target=(-0.14, 0.0, 0.0), fov=0.7),
+    "PushCube-v1": CameraPose(eye=(0.9, 0.15, 0.6), target=(0.13, 0.0, 0.0)),
+    "StackCube-v1": CameraPose(eye=(0.75, 0.3, 0.6), target=(0.02, 0.0, 0.02), fov=0.8),
 }
 
 

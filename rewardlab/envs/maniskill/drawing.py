@@ -48,17 +48,19 @@ class Drawing:
         self._scene = simulator.scene.sub_scenes[0]
         if self._options.visuals == "cheap":
             simplify_visuals(self._scene)
+        self._goals = list(simulator._hidden_objects)
         if self._options.show_goal:
-            for hidden in simulator._hidden_objects:
-                hidden.show_visual()
-            simulator._hidden_objects.clear()
+            simulator._hidden_objects.clear()  # ManiSkill hides them again whenever it draws
         self._settings: dict[str, CameraSettings] = find_cameras(self._env_id, simulator, self._options.camera)
         self._cameras: dict[tuple[str, Size], Any] = {}
-        self._placed: list[bytes] = [b""] * len(simulator.scene.actors)
+        self._placed = [b""] * len(simulator.scene.actors)
 
     def draw(self, state: SceneState, cameras: Sequence[str], size: Size) -> dict[str, Frame]:
         """Return what cameras see in a state; a size of None is each camera's own."""
         self._place(state)
+        if not self._options.show_goal:
+            for goal in self._goals:
+                goal.hide_visual()
         self._scene.update_render()
         return {camera: self._picture(camera, size) for camera in cameras}
 

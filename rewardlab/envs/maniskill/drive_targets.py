@@ -1,7 +1,7 @@
 """Turns actions into drive targets of a robot's joints in NumPy, with the same numbers as ManiSkill's controllers.
 
-Operations and their order are those of ManiSkill, in float32, so PhysX receives the same bits. Where a controller keeps
-something from step to step (a target that actions add to), it is kept in ManiSkill's controller, so steps of both kinds
+Operations and their order are those of ManiSkill, in float32, so PhysX receives the same bits. What a controller keeps
+from step to step is kept in ManiSkill's controller: actions may add to it, some tasks read it, and steps of both kinds
 can be mixed.
 """
 
@@ -76,7 +76,11 @@ class JointControl:
             self._middle, self._half_range = 0.5 * (high + low), 0.5 * (high - low)
 
     def set_action(self, action: Floats) -> None:
-        target = self._find_target(self._scale(action), self._robot.qpos[self._indices])
+        start = self._robot.qpos[self._indices]
+        target = self._find_target(self._scale(action), start)
+        controller = self._controller
+        controller._step, controller._start_qpos = 0, torch.from_numpy(start[None])
+        controller._target_qpos = torch.from_numpy(target[None])
         for joint, position in zip(self._joints, target.tolist(), strict=True):
             joint.set_drive_target(position)
 
@@ -87,14 +91,11 @@ class JointControl:
         return scaled
 
     def _find_target(self, action: Floats, start: Floats) -> Floats:
-        if not self._settings.use_target:
-            return start + action if self._settings.use_delta else action
-        target = self._last_target() + action if self._settings.use_delta else action
-        self._controller._target_qpos = torch.from_numpy(target[None])
-        return target
+        if not self._settings.use_delta:
+            return action.copy()
+        return action + (self._last_target() if self._settings.use_target else start)
 
     def _last_target(self) -> Floats:
-        """Return the last target, as a view of what the controller keeps."""
         last: Floats = self._controller._target_qpos[0].numpy()
         return last
 
@@ -110,7 +111,7 @@ class MimicControl(JointControl):
         self._factor, self._offset = controller._multiplier.numpy(), controller._offset.numpy()
 
     def _find_target(self, action: Floats, start: Floats) -> Floats:
-        target = self._last_target()
+        target = self._last_target().copy()
         if self._settings.use_delta:
             action = action + (target if self._settings.use_target else start)[self._leaders]
         target[self._leaders] = action
@@ -123,6 +124,7 @@ class PositionControl(JointControl):
 
     def __init__(self, controller: Any) -> None:
         import sapien
+        from mani_skill.utils.structs import Pose as BatchedPose
 
         super().__init__(controller)
         kinematics = controller.kinematics
@@ -132,12 +134,12 @@ class PositionControl(JointControl):
         self._solver_mask = kinematics.qmask.numpy()
         self._end_link_index = kinematics.end_link_idx
         self._end_link, self._root_link = controller.ee_link._objs[0], controller.root_link._objs[0]
-        self._sapien_pose = sapien.Pose
+        self._sapien_pose, self._batched_pose = sapien.Pose, BatchedPose
 
     def _find_target(self, action: Floats, start: Floats) -> Floats:
         position, rotation = self._find_pose(action)
-        if self._settings.use_target:
-            self._keep_pose(position, rotation)
+        raw_pose = np.concatenate((position, rotation))[None]
+        self._controller._target_pose = self._batched_pose(torch.from_numpy(raw_pose))
         joints, solved, _ = self._solve(
             self._end_link_index,
             self._sapien_pose(position, rotation),
@@ -161,11 +163,6 @@ class PositionControl(JointControl):
             return last[:3], last[3:]
         root, end = self._root_link.entity_pose, self._end_link.entity_pose
         return relative_pose((root.p, root.q), (end.p, end.q))
-
-    def _keep_pose(self, position: Floats, rotation: Floats) -> None:
-        from mani_skill.utils.structs import Pose as BatchedPose
-
-        self._controller._target_pose = BatchedPose(torch.from_numpy(np.concatenate((position, rotation))[None]))
 
 
 class PoseControl(PositionControl):

@@ -23,6 +23,7 @@ from rewardlab.envs.maniskill.driver import CHOSEN_BY_USER, CONTENTS, DIRECTORY,
 from rewardlab.envs.missing import install_driver_command
 from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, DataError, RewardlabError
+from rewardlab.screen import say, say_error
 
 PACKAGE = "mesa-vulkan-drivers"
 X11 = {"libX11.so.6": "libx11-6"}  # SAPIEN cannot be imported without, though nothing is shown on a screen
@@ -48,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only say whether SAPIEN can draw")
     only_check = parser.parse_args(arguments).check
     try:
-        print(check_driver() if only_check else ensure_driver())
-    except RewardlabError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(check_driver() if only_check else ensure_driver())
+    except (RewardlabError, OSError, subprocess.SubprocessError) as error:
+        say_error(f"error: {error}")
         return 1
     return 0
 
@@ -74,7 +75,7 @@ def ensure_driver() -> str:
             f"SAPIEN cannot draw ({reason}), and this machine has no apt-get to fetch a driver with; install Mesa's "
             "software Vulkan driver (lavapipe, Mesa 24 or newer) with its package manager"
         )
-    print(f"SAPIEN cannot draw yet ({reason}): fetching {PACKAGE} ...", flush=True)
+    say(f"SAPIEN cannot draw yet ({reason}): fetching {PACKAGE} ...")
     install_driver(DIRECTORY)
     if (reason := _why_sapien_fails()) is not None:
         shutil.rmtree(DIRECTORY)

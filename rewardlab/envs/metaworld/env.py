@@ -145,7 +145,7 @@ def import_tasks(task: str) -> tuple[dict[str, Any], dict[str, Any]]:
             from metaworld.env_dict import ALL_V3_ENVIRONMENTS
             from metaworld.policies import ENV_POLICY_MAP
     except ModuleNotFoundError as error:
-        raise missing_package(f"{FAMILY}/{task}", str(error.name), FAMILY) from error
+        raise missing_package(f"{FAMILY}/{task}", str(error.name).partition(".")[0], FAMILY) from error
     except Exception as error:  # of MuJoCo, which reads MUJOCO_GL: RuntimeError, AttributeError, ...
         raise unusable_backend(f"{FAMILY}/{task}", error) from error
     # Its scripted policies warn of actions beyond 1, which are clipped.

@@ -56,8 +56,8 @@ def test_changes_add_to_the_position_or_to_the_last_target() -> None:
     made.config.use_target = True
     for _ in range(2):
         control.set_action(action)
-    assert targets(made) == pytest.approx([1.1, -0.8])
-    assert made._target_qpos[0].tolist() == pytest.approx([1.1, -0.8])
+    assert targets(made) == pytest.approx([1.6, -1.3])
+    assert made._target_qpos[0].tolist() == pytest.approx([1.6, -1.3])
 
 
 def test_fingers_follow_the_one_that_is_controlled() -> None:
