@@ -23,6 +23,7 @@ from rewardlab.pipelines import collect, train_reward
 
 CHOICES = ("all", "every:5", "last:10")
 EPISODES = 200
+NONE = "none"  # states only: what collecting costs without pictures
 FEW = 40  # whole episodes with about as many pictures
 QUIET = Console(quiet=True)
 
@@ -48,18 +49,22 @@ def cpu_seconds() -> float:
 
 
 def compare_times(config: str, more: tuple[str, ...], rounds: int) -> None:
-    seconds: dict[str, list[float]] = {choice: [] for choice in CHOICES}
-    print("| frames | pictures | MB | CPU seconds | of all |\n|---|---|---|---|---|")
+    seconds: dict[str, list[float]] = {choice: [] for choice in (*CHOICES, NONE)}
     with tempfile.TemporaryDirectory() as place:
         collected(Path(place, "warm"), config, "all", 4, 0, more)
         for number in range(rounds):
-            for choice in CHOICES:
-                seconds[choice].append(collected(Path(place, f"{choice}_{number}"), config, choice, EPISODES, 0, more))
-        for choice in CHOICES:
-            found = summarize(Path(place, f"{choice}_0"))
-            ratio = median(a / b for a, b in zip(seconds[choice], seconds["all"], strict=True))
-            row = (choice, f"{found.frames:,}", f"{found.bytes / 1e6:.1f}", f"{median(seconds[choice]):.2f}")
-            print(f"| {' | '.join(row)} | {ratio:.2f}x |")
+            for choice, times in seconds.items():
+                kind = ("all", ("data.collection.cameras=[]",)) if choice == NONE else (choice, ())
+                out = Path(place, f"{choice}_{number}")
+                times.append(collected(out, config, kind[0], EPISODES, 0, (*more, *kind[1])))
+        found = {choice: summarize(Path(place, f"{choice}_0")) for choice in seconds}
+    print("| frames | pictures | MB | CPU seconds | of `all` | of what pictures cost |\n|---|---|---|---|---|---|")
+    for choice, times in seconds.items():
+        pictures = 0 if choice == NONE else found[choice].frames
+        ratios = [a / b for a, b in zip(times, seconds["all"], strict=True)]
+        drawing = [(a - c) / (b - c) for a, b, c in zip(times, seconds["all"], seconds[NONE], strict=True)]
+        row = (choice, f"{pictures:,}", f"{found[choice].bytes / 1e6:.1f}", f"{median(times):.2f}")
+        print(f"| {' | '.join(row)} | {median(ratios):.2f}x | {median(drawing):.2f}x |")
 
 
 def compare_classifiers(seeds: list[int], more: tuple[str, ...]) -> None:
@@ -74,8 +79,8 @@ def compare_classifiers(seeds: list[int], more: tuple[str, ...]) -> None:
                 pictures.append(summarize(data).frames)
                 overrides = [
                     f"seed={seed}",
-                    "reward.model.width=16",
-                    "runner.max_steps=600",
+                    "reward.model.width=8",
+                    "runner.max_steps=400",
                     "runner.max_epochs=1000",
                     "runner.val_check_interval=5",
                     "runner.early_stop.patience=null",

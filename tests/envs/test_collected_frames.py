@@ -5,12 +5,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import copy_toys  # noqa: F401 - registers environments
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from rewardlab.config.schema import EnvConfig
 from rewardlab.data import Episode, read_episodes
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.copies import CopiesVectorEnv
@@ -253,3 +255,25 @@ def test_words_are_read() -> None:
 def test_a_camera_that_is_not_there_is_named_before_the_first_episode(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no camera 'top'"):
         DataCollectorWrapper(copies(Keeping), tmp_path, frames="last:4", cameras=("top",))
+
+
+def test_any_number_of_processes_gives_the_same_files(tmp_path: Path) -> None:
+    drawn = {}
+    for processes in (1, 2):
+        config = EnvConfig(
+            id="copy-toys/Walk-v0", num_envs=3, processes=processes, options={"kind": "box", "keeps_state": True}
+        )
+        with DataCollectorWrapper(
+            make_vec_env(config), tmp_path / str(processes), frames="last:3", cameras=("front", "top"), max_episodes=7
+        ) as env:
+            env.reset(seed=0)
+            while not env.full:
+                env.step(np.zeros(3, int))
+            drawn[processes] = sum(env.env.call("drawn"))  # type: ignore[attr-defined]
+    files = [[(e.digest, e.path.name) for e in read_episodes(tmp_path / name)] for name in ("1", "2")]
+    assert files[0] == files[1]
+    stored = [episode.load() for episode in read_episodes(tmp_path / "2")]
+    assert [e.columns["observation.images.top"][:, 0, 0, 0].tolist() for e in stored] == [
+        [100 + row for row in range(max(0, len(e) - 3), len(e))] for e in stored
+    ]
+    assert drawn[1] == drawn[2] == 2 * sum(len(e.frame_rows) for e in stored)
