@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import sys
 
+from rewardlab.envs.metaworld.opengl import EGL_PACKAGES
 from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.screen import say, say_error
 
 BACKENDS = ("egl", "osmesa")  # values of MUJOCO_GL that need no screen
-PACKAGES = ("libegl1", "libopengl0", "libgl1-mesa-dri")  # libegl1 alone has nothing to draw with
 DRAW = """
 import mujoco
 model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
@@ -44,12 +44,12 @@ def ensure_gl() -> str:
             return f"MuJoCo can draw, with MUJOCO_GL={backend}: nothing to install."
     _install_packages(reasons["egl"])
     if (reason := why_it_fails(DRAW, {"MUJOCO_GL": "egl"})) is not None:
-        raise ConfigError(f"MuJoCo cannot draw with {', '.join(PACKAGES)} either: {reason}")
+        raise ConfigError(f"MuJoCo cannot draw with {', '.join(EGL_PACKAGES)} either: {reason}")
     return "MuJoCo can draw, with MUJOCO_GL=egl."
 
 
 def _install_packages(reason: str | None) -> None:
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", *PACKAGES]
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *EGL_PACKAGES]
     by_hand = f"MuJoCo cannot draw ({reason}): ask an administrator of this machine for '{' '.join(command)}'"
     if shutil.which("apt-get") is None:
         raise ConfigError(

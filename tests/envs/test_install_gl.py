@@ -12,10 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from rewardlab.envs import install_gl
-from rewardlab.envs.install_gl import PACKAGES, ensure_gl, main
+from rewardlab.envs.install_gl import ensure_gl, main
+from rewardlab.envs.metaworld.opengl import EGL_PACKAGES
 from rewardlab.errors import ConfigError
 
-INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", *PACKAGES]
+INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", *EGL_PACKAGES]
 
 
 class Machine:

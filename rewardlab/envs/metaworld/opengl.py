@@ -7,11 +7,11 @@ import warnings
 from ctypes.util import find_library
 from typing import Any
 
-from rewardlab.envs import install_gl
 from rewardlab.errors import ConfigError
 
 VARIABLE = "MUJOCO_GL"
-PACKAGES = {"egl": " ".join(install_gl.PACKAGES), "osmesa": "libosmesa6"}  # of Debian and Ubuntu
+EGL_PACKAGES = ("libegl1", "libopengl0", "libgl1-mesa-dri")  # libegl1 alone has nothing to draw with
+PACKAGES = {"egl": " ".join(EGL_PACKAGES), "osmesa": "libosmesa6"}  # of Debian and Ubuntu
 
 
 def choose_backend() -> None:

@@ -28,7 +28,7 @@ def make(simulator_installed: None) -> Iterator[MakeEnv]:
     made: list[Any] = []
 
     def make_env(task: str, **settings: Any) -> CopiesVectorEnv:
-        made.append(make_vec_env(f"maniskill/{task}", processes=1, **settings))
+        made.append(make_vec_env(f"maniskill/{task}", **{"processes": 1, **settings}))
         return made[-1]
 
     yield make_env

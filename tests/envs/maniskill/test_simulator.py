@@ -59,7 +59,7 @@ def test_options_that_the_task_does_not_have(make: Any, options: dict[str, Any],
 def test_a_gpu_without_cuda(make: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ConfigError, match=f"options.{backend}: gpu needs a CUDA GPU"):
-        make("PickCube-v1", options={backend: "gpu"})
+        make("PickCube-v1", processes=None, options={backend: "gpu"})
 
 
 def test_files_that_a_robot_needs_are_not_asked_for_on_the_terminal(make: Any) -> None:
