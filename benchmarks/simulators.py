@@ -155,7 +155,7 @@ def _drawing() -> float:
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
     stock = ALL_V3_ENVIRONMENTS["drawer-close-v3"](render_mode="rgb_array", width=64, height=64, camera_name="corner")
-    stock._set_task_called = True
+    stock._set_task_called, stock._freeze_rand_vec = True, False
     stock.reset(seed=0)
     action = np.zeros((1, 4), np.float32)
 
