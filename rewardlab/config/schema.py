@@ -153,7 +153,8 @@ class RunnerConfig:
     logger: LoggerConfig = LoggerConfig()
 
 
-_NOT_OF_THE_TASK = ("render_mode", "render_backend", "sim_backend")  # options: where things are computed and drawn
+# Options that say where and how things are computed, not what.
+_NOT_OF_THE_TASK = ("render_mode", "render_backend", "sim_backend", "stepping")
 
 
 def _dotted(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

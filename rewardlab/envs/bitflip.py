@@ -28,7 +28,7 @@ class BitFlipVectorEnv(BatchedEnv):
         observation_space = spaces.Dict(observation=row, achieved_goal=row, desired_goal=row)
         super().__init__(num_envs, observation_space, spaces.Discrete(bits))
         self.bits = bits
-        self.max_episode_steps = bits if max_episode_steps is None else max_episode_steps
+        self.max_episode_steps = max(bits // action_repeat, 1) if max_episode_steps is None else max_episode_steps
         self.action_repeat = action_repeat
         self._state = np.zeros((num_envs, bits), np.float32)
         self._goal = np.zeros((num_envs, bits), np.float32)

@@ -9,12 +9,11 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.make_copies import make_copies
-from rewardlab.envs.single import finish
+from rewardlab.envs.single import NO_LIMIT, finish
 from rewardlab.errors import ConfigError, user_traceback
 from rewardlab.registry import import_named, unknown_name
 
 SMALLEST = 10_000  # bytes that a copy of the smallest environment takes
-NO_LIMIT = 2**31 - 1  # steps; Gymnasium's -1 ends each step of simulators that count for themselves
 
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:

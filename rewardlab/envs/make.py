@@ -13,8 +13,7 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.gym import make_gym_vec_env
-from rewardlab.envs.metaworld.make import make_metaworld_vec_env
-from rewardlab.envs.single import find_wrapper, wrap
+from rewardlab.envs.single import find_wrapper, policy_steps, wrap
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
 from rewardlab.observations import is_image, read_parts
@@ -51,7 +50,7 @@ def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:
     family = name.partition("/")[0]
     if family in FAMILIES and name != family:
         return FAMILIES[family], dataclasses.replace(cfg, id=name)
-    return FAMILIES["gymnasium"], cfg
+    return make_gym_vec_env, cfg
 
 
 def _wrapped(env: VectorEnv[Any, Any, Any], cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
@@ -91,10 +90,6 @@ def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
     return drawn or any(is_image(part.shape or ()) for part in parts)
 
 
-FAMILIES.register("gymnasium")(make_gym_vec_env)
-FAMILIES.register("metaworld")(make_metaworld_vec_env)
-
-
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     _refuse(cfg, "processes")  # a batch of tables is one array
@@ -107,7 +102,7 @@ def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         cameras=cfg.cameras,
         image_size=cfg.frame_size,
         success_hold_steps=cfg.success_hold_steps,
-        max_episode_steps=cfg.max_episode_steps or EPISODE_STEPS,
+        max_episode_steps=policy_steps(cfg, EPISODE_STEPS) or EPISODE_STEPS,
         action_repeat=cfg.action_repeat,
         **cfg.options,
     )
@@ -130,9 +125,16 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     return env
 
 
+@FAMILIES.register("metaworld")
+def _make_metaworld(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    from rewardlab.envs.metaworld.make import make_metaworld_vec_env
+
+    return make_metaworld_vec_env(cfg)
+
+
 @FAMILIES.register("maniskill")
 def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    from rewardlab.envs.maniskill.env import make_maniskill_vec_env
+    from rewardlab.envs.maniskill.make import make_maniskill_vec_env
 
     return make_maniskill_vec_env(cfg)
 

@@ -26,13 +26,21 @@ def observe_as_configured(env: Env, cfg: EnvConfig) -> Env:
     flattened. `images` and `state+images` are drawn, or are those that it has instead of a state, at `cfg.image_size`.
     """
     if cfg.obs_mode == "proprio+images":
-        raise ConfigError(f"obs_mode: '{cfg.id}' does not say what a robot knows of itself; use state+images or images")
+        raise ConfigError(no_proprioception(cfg.id))
     if is_picture(env.observation_space) and (cfg.obs_mode != "images" or _has_colors(env.observation_space)):
         env = PictureObservation(env, cfg)
     elif cfg.obs_mode != "images":
         env = _with_vectors(env, cfg, keep_parts=cfg.obs_mode == "state")
     env = OnlyCamera.name(env, cfg)
     return env if cfg.obs_mode == "state" else DrawnPictures(env, cfg)
+
+
+def no_proprioception(env_id: str) -> str:
+    """Return the message for an environment that does not tell the robot's own state apart."""
+    return (
+        f"obs_mode: '{env_id}' does not offer proprio+images (images and the robot's own state), which tabletop/... "
+        "does; use state+images or images"
+    )
 
 
 def is_picture(space: spaces.Space[Any]) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.wrappers import TimeLimit
 
@@ -14,6 +15,8 @@ from rewardlab.envs.step_results import flags_of
 from rewardlab.errors import ConfigError, DataError, user_traceback
 from rewardlab.keys import SUCCESS_KEYS
 from rewardlab.registry import import_named, unknown_name
+
+NO_LIMIT = 2**31 - 1  # steps; Gymnasium's -1 ends each step of simulators that count for themselves
 
 Env = gymnasium.Env[Any, Any]
 Wrapped = TypeVar("Wrapped", Env, VectorEnv[Any, Any, Any])
@@ -29,6 +32,8 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
     Where `cfg.max_episode_steps` is set, a family makes its environment without a limit of its own. One that knows
     which part of the state is the robot's makes `proprio+images` itself, and passes a config with `state+images`.
     """
+    if env.unwrapped.spec is None:  # names it in messages and reports, and carries the limit
+        env.unwrapped.spec = EnvSpec(cfg.id)
     env = PlainValues(env, cfg.id)
     for wrapper in cfg.wrappers:
         wrapper_class = find_wrapper(wrapper)
@@ -41,6 +46,13 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
     if cfg.reward == "sparse" or cfg.success_hold_steps is not None:
         env = SuccessRules(env, cfg)
     return CheckedEnv(observe_as_configured(env, cfg), cfg.id)
+
+
+def policy_steps(cfg: EnvConfig, own_limit: int | None) -> int | None:
+    """Return the length of an episode in steps of the policy, from the config or the environment's own limit."""
+    if cfg.max_episode_steps is not None or own_limit is None:
+        return cfg.max_episode_steps
+    return max(own_limit // cfg.action_repeat, 1)
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):

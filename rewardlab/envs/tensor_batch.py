@@ -22,6 +22,7 @@ from rewardlab.keys import GRASP_KEYS, SUCCESS_KEYS
 from rewardlab.observations import to_numpy
 
 Info: TypeAlias = dict[str, Any]
+FAIL = "fail"  # among the facts of a step: this state is a failure that ends the episode
 
 
 class TensorSimulator(Protocol):
@@ -67,8 +68,8 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
     """Ends episodes after `max_episode_steps`, or after `success_hold_steps` steps of success in a row, and resets in
     the same step. Unlike copies, the environments are always drawn together.
 
-    The reward is the simulator's, or with `sparse` 1 for a step that ends in success; both are summed over the
-    `action_repeat` steps of an action.
+    The reward is the simulator's, summed over the `action_repeat` steps of an action, or with `sparse` 1 if these end
+    in success. A state that the simulator calls a failure (`fail`) ends an episode too.
     """
 
     def __init__(
@@ -118,12 +119,16 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
         reward = self._zeros(torch.float32)
         for _ in range(self._repeat):
             state, dense, found = self._simulator.step(actions)
-            infos = _facts(found)
-            reward = reward + (_flag(infos) if self._sparse else dense)
+            reward = reward + dense
+        infos = _facts(found)
+        if self._sparse:
+            reward = _flag(infos).float()
         observation = self._observe(state)
         self._length += 1
         self._held = torch.where(_flag(infos), self._held + 1, torch.zeros_like(self._held))
-        terminated = self._held >= self._hold if self._hold is not None else self._zeros(torch.bool)
+        terminated = infos.get(FAIL, self._zeros(torch.bool)).bool()
+        if self._hold is not None:
+            terminated = terminated | (self._held >= self._hold)
         truncated = (self._length >= self._limit) & ~terminated
         ended = terminated | truncated
         if bool(ended.any()):
@@ -190,6 +195,8 @@ def _facts(found: Mapping[str, Any]) -> Info:
         given = next((key for key in keys if key in found), None)
         if given is not None:
             facts[keys[0]] = found[given].clone()
+    if FAIL in found:
+        facts[FAIL] = found[FAIL].clone()
     return facts
 
 

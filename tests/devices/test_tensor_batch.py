@@ -106,6 +106,19 @@ def test_success_in_a_row_ends_an_episode_and_actions_are_repeated() -> None:
     assert torch.equal(infos["_final_info"], near)
 
 
+def test_a_failure_that_the_simulator_names_ends_an_episode() -> None:
+    points = env()
+    simulator: Any = points._simulator
+    start, _ = points.reset(seed=0)
+    facts = simulator._facts
+    simulator._facts = lambda: {**facts(), "fail": simulator._place[:, 0] > 0}
+    _, _, terminated, truncated, infos = points.step(torch.zeros(ENVS, WIDTH))
+    assert 0 < int(terminated.sum()) < ENVS
+    assert torch.equal(terminated, start[:, 0] > 0)
+    assert torch.equal(infos["final_info"]["fail"], start[:, 0] > 0)
+    assert not truncated.any()
+
+
 def test_last_frames_are_drawn_only_for_those_who_ask() -> None:
     points = env()
     simulator: Any = points._simulator
@@ -131,7 +144,7 @@ def test_pictures_in_observations_are_tensors_too() -> None:
     assert points.single_observation_space["images"]["base_camera"].shape == (8, 8, 3)  # type: ignore[index]
     for _ in range(4):
         before, reward, _, _, infos = points.step(torch.zeros(ENVS, WIDTH))
-    assert torch.equal(reward, 2.0 * infos["final_info"]["success"])
+    assert torch.equal(reward, 1.0 * infos["final_info"]["success"])
     shade = (50 * infos["final_obs"]["state"].norm(dim=1)).clamp(0, 255).to(torch.uint8)
     assert torch.equal(infos["final_obs"]["images"]["base_camera"][:, 0, 0, 0], shade)
     assert torch.equal(before["images"]["base_camera"][:, 0, 0, 0], (50 * before["state"].norm(dim=1)).to(torch.uint8))

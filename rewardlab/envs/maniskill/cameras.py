@@ -11,6 +11,7 @@ from rewardlab.envs.maniskill.shaders import choose_shaders
 from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
 
+OWN_SIZE = (128, 128)  # height and width of frames where nobody asks for a size
 # Task -> a camera that sees every cube and every goal, from as near as that allows.
 GOOD_CAMERAS = {
     "PickCube-v1": CameraPose(eye=(0.65, 0.3, 0.5), target=(0.0, 0.0, 0.15)),
@@ -95,7 +96,7 @@ def add_camera(scene: Any, settings: CameraSettings, size: Size) -> Any:
 
 
 def _still(camera: CameraPose) -> CameraSettings:
-    return CameraSettings(look_at(camera), camera.size, camera.fov, None, near=0.01, far=100)
+    return CameraSettings(look_at(camera), OWN_SIZE, camera.fov, None, near=0.01, far=100)
 
 
 def _own_cameras(simulator: Any) -> dict[str, Any]:

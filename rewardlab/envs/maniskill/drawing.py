@@ -46,7 +46,7 @@ class Drawing:
         """Adapt the visuals of a scene that was just built."""
         simulator = self._simulator
         self._scene = simulator.scene.sub_scenes[0]
-        if self._options.visuals == "cheap":
+        if self._options.visuals != "full":
             simplify_visuals(self._scene)
         self._goals = list(simulator._hidden_objects)
         if self._options.show_goal:

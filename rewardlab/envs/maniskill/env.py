@@ -6,43 +6,21 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 
-from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import Frame, Size
-from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.maniskill.cameras import find_camera_names
 from rewardlab.envs.maniskill.drawing import Drawing, SceneState, find_drawing, read_state
 from rewardlab.envs.maniskill.experts import scripted_action
 from rewardlab.envs.maniskill.fast_stepping import FastStepper
-from rewardlab.envs.maniskill.options import ManiSkillOptions, read_options
+from rewardlab.envs.maniskill.options import ManiSkillOptions
 from rewardlab.envs.maniskill.rotations import Floats
-from rewardlab.envs.maniskill.simulator import build_simulator, find_task
-from rewardlab.envs.single import finish
+from rewardlab.envs.maniskill.simulator import build_simulator
 from rewardlab.errors import ConfigError
 from rewardlab.keys import GRASP_KEYS
 from rewardlab.observations import to_numpy
 
 Info = dict[str, Any]
 MAX_SEED = 2**31
-
-
-def make_maniskill_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
-    """Build `cfg.num_envs` copies of the task `maniskill/<id>`, or ManiSkill's own batch on a GPU."""
-    if (options := read_options(cfg.id, cfg.options)).sim_backend == "gpu":
-        from rewardlab.envs.maniskill.gpu_batch import make_gpu_batch  # takes seconds: torch
-
-        return make_gpu_batch(cfg, options)
-    return make_copies(cfg, make_one, expensive=True)
-
-
-def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
-    """Build one copy. Its episodes end at the time limit: success does not end them."""
-    env: gymnasium.Env[Any, Any] = ManiSkillEnv(cfg.id, read_options(cfg.id, cfg.options))
-    limit = find_task(cfg.id).max_episode_steps
-    if cfg.max_episode_steps is None and limit is not None:
-        env = gymnasium.wrappers.TimeLimit(env, limit)
-    return finish(env, cfg)
 
 
 class ManiSkillEnv(gymnasium.Env[Any, Any]):

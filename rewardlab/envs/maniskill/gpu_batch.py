@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -14,13 +15,14 @@ from rewardlab.envs.cameras import Size
 from rewardlab.envs.maniskill.cameras import chosen_pose, look_at
 from rewardlab.envs.maniskill.options import ManiSkillOptions
 from rewardlab.envs.maniskill.simulator import build_batch, find_task
+from rewardlab.envs.observed_parts import no_proprioception
+from rewardlab.envs.single import NO_LIMIT, policy_steps
 from rewardlab.envs.tensor_batch import SeenPictures, TensorBatchEnv
 from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.registry import unknown_name
 
 PHYSICS = "physx_cuda"
-NO_LIMIT = 2**31 - 1  # steps
 
 
 def make_gpu_batch(cfg: EnvConfig, options: ManiSkillOptions, physics: str = PHYSICS) -> TensorBatchEnv:
@@ -29,20 +31,24 @@ def make_gpu_batch(cfg: EnvConfig, options: ManiSkillOptions, physics: str = PHY
         raise ConfigError(f"environment '{cfg.id}': options.stepping is fast, which is for the CPU; use auto")
     if cfg.processes is not None:
         raise ConfigError(f"processes: '{cfg.id}' is one batch on the GPU; found {cfg.processes}, expected null")
+    if options.visuals == "cheap":
+        raise ConfigError(f"environment '{cfg.id}': options.visuals is cheap, which is for the CPU; a GPU draws full")
     if cfg.obs_mode == "proprio+images":
-        raise ConfigError(f"obs_mode: '{cfg.id}' does not say what a robot knows of itself; use state+images or images")
+        raise ConfigError(no_proprioception(cfg.id))
     simulator = ManiSkillBatch(cfg.id, options, cfg.num_envs, cfg.frame_size, physics)
     for camera in cfg.cameras if cfg.obs_mode != "state" else ():
         simulator.check_camera(camera)
     seen = SeenPictures(cfg.cameras, cfg.frame_size, with_state=cfg.obs_mode == "state+images")
-    return TensorBatchEnv(
+    env = TensorBatchEnv(
         simulator,
-        max_episode_steps=cfg.max_episode_steps or find_task(cfg.id).max_episode_steps or NO_LIMIT,
+        max_episode_steps=policy_steps(cfg, find_task(cfg.id).max_episode_steps) or NO_LIMIT,
         success_hold_steps=cfg.success_hold_steps,
         action_repeat=cfg.action_repeat,
         sparse=cfg.reward == "sparse",
         seen=None if cfg.obs_mode == "state" else seen,
     )
+    env.spec = EnvSpec(cfg.id)
+    return env
 
 
 class ManiSkillBatch:
@@ -55,6 +61,7 @@ class ManiSkillBatch:
         self, env_id: str, options: ManiSkillOptions, num_envs: int, size: tuple[int, int], physics: str
     ) -> None:
         self.env_id = env_id
+        find_task(env_id)  # first: it chooses the Vulkan driver, and says what is missing
         camera: dict[str, Any] = {"height": size[0], "width": size[1]}
         if (pose := chosen_pose(env_id, options.camera)) is not None:
             camera |= {"pose": look_at(pose), "fov": pose.fov}

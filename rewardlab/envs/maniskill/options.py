@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PositiveFloat, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, PositiveFloat, TypeAdapter, ValidationError, model_validator
 
 from rewardlab.config.load import validation_message
 from rewardlab.config.schema import section
@@ -31,7 +31,12 @@ class CameraPose:
     eye: Point
     target: Point
     fov: PositiveFloat = 0.6  # vertical field of view in radians
-    size: Annotated[tuple[int, int], _numbers(2, "[height, width]")] = (128, 128)
+
+    @model_validator(mode="after")
+    def _looks_somewhere(self) -> "CameraPose":
+        if self.eye == self.target:
+            raise ValueError("eye and target are the same point; expected a target to look at")
+        return self
 
 
 @section
@@ -42,7 +47,8 @@ class ManiSkillOptions:
     # The camera base_camera: a pose, or "task" for the task's own; null = one from which success can be seen.
     camera: CameraPose | Literal["task"] | None = None
     show_goal: bool = True  # draw goal markers, which ManiSkill hides from cameras
-    visuals: Literal["cheap", "full"] = "cheap"  # cheap = meshes of few triangles; full = ManiSkill's own
+    # cheap = meshes of few triangles; full = ManiSkill's own; auto = cheap on the CPU, full on a GPU (the only choice).
+    visuals: Literal["auto", "cheap", "full"] = "auto"
     render_mode: Literal["rgb_array", "sensors", "all", "human"] = "rgb_array"  # of render(); see ManiSkill
     # fast = NumPy around physics, through the same states; original = ManiSkill's own; auto = fast where it can be.
     stepping: Literal["auto", "fast", "original"] = "auto"

@@ -4,14 +4,13 @@ import dataclasses
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.metaworld.drawing import read_camera
 from rewardlab.envs.metaworld.env import EPISODE_STEPS, FAMILY, MetaWorldEnv
-from rewardlab.envs.single import finish
+from rewardlab.envs.single import finish, policy_steps
 from rewardlab.errors import ConfigError
 from rewardlab.registry import unknown_name
 
@@ -20,10 +19,10 @@ OPTIONS = ("camera", "show_goal")
 
 def make_metaworld_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """Build `cfg.num_envs` copies of a task."""
-    return make_copies(cfg, make_metaworld_env, expensive=True)
+    return make_copies(cfg, make_one, expensive=True)
 
 
-def make_metaworld_env(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
+def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     """Build one copy of the task `metaworld/<task>`."""
     for name in cfg.options:
         if name not in OPTIONS:
@@ -33,6 +32,4 @@ def make_metaworld_env(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
         raise ConfigError(f"options.show_goal: found {show_goal!r}, expected true or false")
     camera = read_camera(cfg.options.get("camera", {}))
     env = MetaWorldEnv(cfg.id.removeprefix(f"{FAMILY}/"), camera=camera, show_goal=show_goal)
-    env.spec = EnvSpec(cfg.id)
-    steps = cfg.max_episode_steps or max(EPISODE_STEPS // cfg.action_repeat, 1)
-    return finish(env, dataclasses.replace(cfg, max_episode_steps=steps))
+    return finish(env, dataclasses.replace(cfg, max_episode_steps=policy_steps(cfg, EPISODE_STEPS)))

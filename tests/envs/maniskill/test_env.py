@@ -94,10 +94,11 @@ def test_full_visuals_look_nearly_the_same(make: Any, env: CopiesVectorEnv) -> N
 
 
 def test_goals_can_stay_hidden_and_cameras_can_be_placed(make: Any) -> None:
-    pose = {"eye": [0.0, 0.0, 1.0], "target": [0.01, 0.0, 0.0], "fov": 1.0, "size": [32, 48]}
+    pose = {"eye": [0.0, 0.0, 1.0], "target": [0.01, 0.0, 0.0], "fov": 1.0}
     env = make("PickCube-v1", options={"show_goal": False, "camera": pose})
     env.reset(seed=0)
-    frame = env.render_cameras([CAMERA], None)[CAMERA][0]
+    assert env.render_cameras([CAMERA], None)[CAMERA].shape == (1, 128, 128, 3)
+    frame = env.render_cameras([CAMERA], (32, 48))[CAMERA][0]
     assert frame.shape == (32, 48, 3)
     red, green, blue = frame.astype(int).transpose(2, 0, 1)
     assert not ((green > 100) & (red < 60) & (blue < 60)).any()

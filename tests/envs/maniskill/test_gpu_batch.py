@@ -61,5 +61,7 @@ def test_what_a_batch_cannot_do_is_refused(simulator_installed: None) -> None:
         make_vec_env(PICK, options=gpu)
     with pytest.raises(ConfigError, match="stepping is fast, which is for the CPU"):
         make_vec_env(PICK, options={**gpu, "stepping": "fast"})
+    with pytest.raises(ConfigError, match="visuals is cheap, which is for the CPU"):
+        make_vec_env(PICK, options={**gpu, "visuals": "cheap"})
     with pytest.raises(ConfigError, match="is one batch on the GPU; found 2"):
         make_vec_env(PICK, options=gpu, processes=2)
