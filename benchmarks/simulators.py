@@ -41,7 +41,7 @@ from rewardlab.run_state import load_state
 JUDGED = 64  # episodes
 CPU = "+machine=cpu2"
 # Iterations of PPO on the learned reward.
-ITERATIONS = {"drawer-close-v3": 30, "door-close-v3": 30, "button-press-topdown-v3": 100, "handle-press-v3": 100}
+ITERATIONS = {"drawer-close-v3": 15, "door-close-v3": 15, "button-press-topdown-v3": 100, "handle-press-v3": 100}
 # Data of people in a hurry: a few episodes, and nobody makes mistakes.
 NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
 # Iterations of the warm-up on the true reward, and of both together.

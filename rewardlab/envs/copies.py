@@ -1,7 +1,8 @@
 """A vector environment of copies of a single environment, which can also be drawn.
 
 Copies are held by groups. A group is a set of copies in one process, this one (`CopyGroup`) or another
-(`processes.ProcessGroup`); what happens in a copy depends on its seed only, never on how copies are shared out.
+(`processes.ProcessGroup`); what happens in a copy depends on its seed only, never on how copies are shared out. Of K
+groups, each has every K-th copy: so all have as much to draw where only the first few copies are drawn.
 """
 
 import time
@@ -9,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -221,14 +221,14 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_envs = len(makers)
         self._name = name
         self._memory: SharedMemory | None = None
-        self._edges = list(pairwise(self.num_envs * index // processes for index in range(processes + 1)))
+        self._rows = [range(group, self.num_envs, processes) for group in range(processes)]
         self._groups: Sequence[CopyGroup | ProcessGroup]
         if processes == 1:
             group = CopyGroup(makers)
             self._groups, first = [group], group.describe()
         else:
             self._memory = SharedMemory()
-            self._groups, first = start_groups(name or str(makers[0]), makers, self._edges, self._memory)
+            self._groups, first = start_groups(name or str(makers[0]), makers, self._rows, self._memory)
         self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
         self.render_mode = first.render_mode
         self.spec = first.spec
@@ -261,8 +261,8 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         chosen = actions if isinstance(actions, np.ndarray) else list(iterate(self.action_space, actions))
         if len(chosen) != self.num_envs:
             raise ValueError(f"found {len(chosen)} actions, expected one for each of the {self.num_envs} environments")
-        answers = self._ask("step", [(chosen[first:last],) for first, last in self._edges])
-        results: list[CopyStep] = [result for answer in answers for result in answer]
+        answers = self._ask("step", [(chosen[rows.start :: rows.step],) for rows in self._rows])
+        results: list[CopyStep] = [answers[row % len(answers)][row // len(answers)] for row in range(self.num_envs)]
         infos: Info = {}
         for row, result in enumerate(results):
             if result.final_info is not None:
@@ -283,20 +283,18 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         rows = range(self.num_envs) if env_ids is None else {int(row) for row in env_ids}
         self._owners[owner] = [wanted if row in rows else {} for row in range(self.num_envs)]
         merged = [_merge(by_owner) for by_owner in zip(*self._owners.values(), strict=True)]
-        self._set_up("keep_last_frames", [(merged[first:last],) for first, last in self._edges])
+        self._set_up("keep_last_frames", [(merged[rows.start :: rows.step],) for rows in self._rows])
 
     def render_cameras(
         self, cameras: Sequence[str], image_size: Size = None, env_ids: Array | None = None, final: bool = False
     ) -> dict[str, Array]:
         """Return frames uint8 [n, H, W, 3] by camera, of all environments or of `env_ids`."""
         rows = list(range(self.num_envs)) if env_ids is None else [int(row) for row in env_ids]
-        parts = self._ask(
-            "draw", [(own, tuple(cameras), image_size, final) if own else None for own in self._split(rows)]
-        )
+        shares, places = self._share_out(rows)
+        parts = self._ask("draw", [(own, tuple(cameras), image_size, final) if own else None for own in shares])
         drawn = {camera: np.concatenate([part[camera] for part in parts]) for camera in cameras}
-        if rows != sorted(rows):
-            order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
-            drawn = {camera: frames[order] for camera, frames in drawn.items()}
+        if places != sorted(places):
+            drawn = {camera: frames[places] for camera, frames in drawn.items()}
         return drawn
 
     def keep_last_states(self, count: int) -> bool:
@@ -307,16 +305,11 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self, cameras: Sequence[str], image_size: Size, env_ids: Sequence[int]
     ) -> list[dict[str, Array]]:
         """Draw the last states of the episodes that ended in these environments: for each, [n, H, W, 3] by camera."""
-        shares = [(own, tuple(cameras), image_size) if own else None for own in self._split(env_ids)]
-        parts = [part for answer in self._ask("draw_last_states", shares) for part in answer]
-        found = dict(zip(sorted(env_ids), parts, strict=True))
-        return [found[env] for env in env_ids]
+        return self._ask_rows("draw_last_states", env_ids, tuple(cameras), image_size)
 
     def call(self, name: str, *args: Any) -> tuple[Any, ...]:
         """Return what a method of each environment returns, or the value of an attribute."""
-        rows = list(range(self.num_envs))
-        answers = self._ask("call", [(own, name, *args) for own in self._split(rows)])
-        return tuple(value for answer in answers for value in answer)
+        return tuple(self._ask_rows("call", range(self.num_envs), name, *args))
 
     def close_extras(self, **kwargs: Any) -> None:
         for group in self._groups:
@@ -325,10 +318,11 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
             self._memory.close()
 
     def _reset(self, rows: list[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
-        shares: list[tuple[Any, ...] | None] = []
-        for (first, _), own in zip(self._edges, self._split(rows), strict=True):
-            shares.append((own, [seeds[first + row] for row in own], options) if own else None)
-        results = [result for answer in self._ask("reset", shares) for result in answer]
+        shares, places = self._share_out(rows)
+        seeded = [[seeds[all_rows[row]] for row in own] for own, all_rows in zip(shares, self._rows, strict=True)]
+        calls = [(own, chosen, options) if own else None for own, chosen in zip(shares, seeded, strict=True)]
+        answers = [result for answer in self._ask("reset", calls) for result in answer]
+        results = [answers[place] for place in places]
         for row, (observation, _) in zip(rows, results, strict=True):
             self._latest[row] = observation
         return results
@@ -344,10 +338,21 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         warn_about_seeds(str(self._name), first, again, others[0] if others else None, fixed_start=fixed_start)
         return [*newest, *results[1:]]
 
-    def _split(self, rows: Sequence[int]) -> list[list[int]]:
-        """Return the rows of each group, counted from its first."""
-        ordered = sorted(rows)
-        return [[row - first for row in ordered if first <= row < last] for first, last in self._edges]
+    def _share_out(self, rows: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+        """Return the share of each group, in its own numbers, and the place of each row in all answers together."""
+        groups = len(self._rows)
+        order = sorted(range(len(rows)), key=lambda place: (rows[place] % groups, rows[place]))
+        shares: list[list[int]] = [[] for _ in range(groups)]
+        for place in order:
+            shares[rows[place] % groups].append(rows[place] // groups)
+        return shares, np.argsort(order).tolist()
+
+    def _ask_rows(self, method: str, rows: Sequence[int], *args: Any) -> list[Any]:
+        """Return what a method of groups says of each of these rows."""
+        shares, places = self._share_out(rows)
+        answers = self._ask(method, [(own, *args) if own else None for own in shares])
+        found = [value for answer in answers for value in answer]
+        return [found[place] for place in places]
 
     def _ask(self, method: str, shares: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Call a method of every group that has a share of the arguments, at the same time in all processes."""
@@ -376,7 +381,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self._shared = self._memory is not None and is_shareable(space)
         if self._memory is not None and self._shared:
             self._observations = shared_observations(space, self.num_envs, self._memory)
-            self._set_up("share_observations", [(self.num_envs, first) for first, _ in self._edges])
+            self._set_up("share_observations", [(self.num_envs, rows) for rows in self._rows])
         else:
             self._observations = create_empty_array(space, self.num_envs)
 

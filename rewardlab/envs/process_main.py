@@ -48,10 +48,10 @@ class CopyProcess:
         self._space = description.observation_space
         return description
 
-    def share_observations(self, num_envs: int, first: int) -> None:
-        """From now on, write the observations of these copies into the rows from `first` on."""
+    def share_observations(self, num_envs: int, rows: range) -> None:
+        """From now on, write the observations of these copies into these rows."""
         arrays = shared_observations(self._space, num_envs, self._memory)
-        self._rows = rows_of(arrays, slice(first, first + len(self.group.copies)))
+        self._rows = rows_of(arrays, slice(rows.start, rows.stop, rows.step))
 
     def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
         results = self.group.reset(rows, seeds, options)

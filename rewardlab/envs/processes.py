@@ -65,11 +65,14 @@ class ProcessTraceback(Exception):
 class ProcessGroup:
     """Some of the copies, in another process; has the methods of `CopyGroup`, by `submit` and `collect`."""
 
-    def __init__(self, name: str, makers: Sequence[Callable[[], Any]], first: int, observations: SharedMemory) -> None:
+    def __init__(
+        self, name: str, makers: Sequence[Callable[[], Any]], rows: Sequence[int], observations: SharedMemory
+    ) -> None:
         self._name = name
-        self._copies = len(makers)
-        self._title = f"{first}" if len(makers) == 1 else f"{first} to {first + len(makers) - 1}"
-        self._makers = packed_makers(name, makers)
+        self._copies = len(rows)
+        listed = list(map(str, rows))
+        self._title = ", ".join(listed if len(listed) <= 4 else [*listed[:2], "...", listed[-1]])
+        self._makers = packed_makers(name, [makers[row] for row in rows])
         self._memory = observations
         self._frames = SharedMemory()
         self._setup: dict[str, tuple[Any, ...]] = {}
@@ -153,10 +156,10 @@ class ProcessGroup:
 
 
 def start_groups(
-    name: str, makers: Sequence[Callable[[], Any]], edges: Sequence[tuple[int, int]], observations: SharedMemory
+    name: str, makers: Sequence[Callable[[], Any]], shares: Sequence[Sequence[int]], observations: SharedMemory
 ) -> tuple[list[ProcessGroup], Any]:
-    """Start a process for the copies between each pair of edges; return them and the description of the first copy."""
-    groups = [ProcessGroup(name, makers[first:last], first, observations) for first, last in edges]
+    """Start a process for each share of the copies; return them and the description of the first copy."""
+    groups = [ProcessGroup(name, makers, rows, observations) for rows in shares]
     try:
         for group in groups:
             group.start()

@@ -70,7 +70,7 @@ def test_any_number_of_processes_gives_the_same(kind: str, keeps_state: bool) ->
 
 
 def make_walk() -> CopiesVectorEnv:
-    """Three copies in two processes, the second of which has two."""
+    """Three copies in two processes, the first of which has two."""
     return CopiesVectorEnv([partial(WalkEnv, "box")] * 3, 2, "walk")
 
 
@@ -136,7 +136,7 @@ def test_a_process_that_dies_is_named_and_replaced(
     expected = frames_of(env)
     with pytest.raises(ProcessDied) as caught:
         do(env, DIE)
-    assert "copies 1 to 2 of 'walk' are lost, in step(): process" in str(caught.value)
+    assert "copies 0, 2 of 'walk' are lost, in step(): process" in str(caught.value)
     assert "ended with exit status 7 and printed last: the motor is on fire" in str(caught.value)
     assert "the motor is on fire" in capfd.readouterr().err
     assert_same(frames_of(env), expected)  # it keeps last frames as the one before
