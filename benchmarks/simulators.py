@@ -38,14 +38,14 @@ from rewardlab.reports.run_log import HISTORY, read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.run_state import load_state
 
-JUDGED = 64  # episodes
+EVAL_EPISODES = 64  # episodes
 CPU = "+machine=cpu2"
 # Iterations of PPO on the learned reward.
 ITERATIONS = {"drawer-close-v3": 15, "door-close-v3": 15, "button-press-topdown-v3": 100, "handle-press-v3": 100}
-# Data of people in a hurry: a few episodes, and nobody makes mistakes.
+# Naive data: few episodes of an expert that makes no mistakes.
 NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
-# Iterations of the warm-up on the true reward, and of both together.
-WALKS = {"PickCube-v1": (150, 300), "PushCube-v1": (40, 100)}
+# Iterations of SAC in the warm-up on the true reward, and in both stages together.
+MANISKILL_ITERATIONS = {"PickCube-v1": (120, 240), "PushCube-v1": (40, 100)}
 QUIET = Console(quiet=True)
 
 
@@ -71,11 +71,11 @@ class Trial:
     def minutes(self) -> float:
         return sum(self.seconds.values()) / 60
 
-    def collect(self, config: str, values: Mapping[str, Any], *more: str, append: bool = False) -> Path:
-        place = self.out / "episodes"
-        with self.timed("collect"):
+    def collect(self, config: str, values: Mapping[str, Any], *more: str, name: str = "collected") -> Path:
+        place = self.out / "episodes" / name
+        with self.timed(name):
             cfg = self.config(config, "", {"data.collection.save_dir": place, **values}, ["runner.task=collect", *more])
-            return collect.run(cfg, append=append, console=QUIET)
+            return collect.run(cfg, console=QUIET)
 
     def classifier(self, config: str, data: Path, *more: str) -> tuple[Path, TrustFigures]:
         with self.timed("classifier"):
@@ -91,7 +91,7 @@ class Trial:
         return run, int(read_history(self.out / name / HISTORY)[-1]["env_steps"])
 
     def success(self, policy: Path) -> float:
-        return evaluate(policy, episodes=JUDGED, seed=self.seed + 77_000)[1]["success_at_end"]
+        return evaluate(policy, episodes=EVAL_EPISODES, seed=self.seed + 77_000)[1]["success_at_end"]
 
     def alarms(self, policy: Path) -> str:
         audits = load_state(policy)[0]["rewards"]["audits"]
@@ -116,30 +116,36 @@ def metaworld(arguments: argparse.Namespace) -> None:
 
 
 def maniskill(arguments: argparse.Namespace) -> None:
-    """With --reward true, ManiSkill's own dense reward; with learned, what docs/simulators.md walks through."""
+    """With --reward true, ManiSkill's own dense reward; with learned, the stages of docs/simulators.md on two cores."""
     env, learned = {"env.train.id": f"maniskill/{arguments.task}"}, arguments.reward == "learned"
     _head("task", "seed", "minutes", *(["episodes", "success frames", "FPR", "recall"] * learned), "steps", "success")
     for seed in arguments.seeds:
         trial = Trial(arguments.out / f"{arguments.task}_{arguments.reward}_{seed}", seed)
+        expert = {"data.collection.policy": "expert", "data.collection.episodes": 40}
+        demos = trial.collect("maniskill_sac_mlp", {**env, **expert}, CPU, name="demonstrations")
+        values = {**env, "algorithm.sac.demo_path": demos}
         if learned:
-            _learned(trial, arguments.task, env, arguments.more)
+            _learned(trial, arguments.task, values, arguments.more)
             continue
-        policy, steps = trial.policy("maniskill_ppo_mlp", env, CPU, *arguments.more)
+        policy, steps = trial.policy("maniskill_sac_mlp", values, CPU, *arguments.more)
         _row(arguments.task, seed, f"{trial.minutes:.1f}", f"{steps:,}", f"{trial.success(policy):.1%}")
 
 
-def _learned(trial: Trial, task: str, env: dict[str, Any], more: Sequence[str]) -> None:
-    data, (warm_up, iterations) = trial.out / "episodes", WALKS[task]
-    values = {**env, "data.collection.save_dir": data, "runner.max_epochs": warm_up}
-    warm, _ = trial.policy("maniskill_ppo_mlp_collect", values, CPU, name="warm_up")
-    # While it explores, the policy never stands still, which is a part of success in PickCube.
-    still = {"data.collection.policy": warm, "data.collection.explore": False, "data.collection.episodes": 320}
-    trial.collect("maniskill_ppo_mlp", {**env, **still}, CPU, append=True)
+def _learned(trial: Trial, task: str, values: dict[str, Any], more: Sequence[str]) -> None:
+    warm_up, iterations = MANISKILL_ITERATIONS[task]
+    place = {"data.collection.save_dir": trial.out / "episodes" / "warm_up", "runner.max_epochs": warm_up}
+    warm, _ = trial.policy("maniskill_sac_mlp_collect", {**values, **place}, CPU, name="warm_up")
+    # While it explores, the policy never holds still, which is a part of success in PickCube.
+    still = {"data.collection.policy": warm, "data.collection.explore": False, "data.collection.episodes": 200}
+    still |= {"data.collection.frames": "every:5", "seed": trial.seed + 1_000}
+    trial.collect("maniskill_sac_mlp", {**values, **still}, CPU, name="still")
+    data = trial.out / "episodes"
     model, figures = trial.classifier("maniskill_train_resnet_reward", data, CPU)
-    values = {**env, "runner.resume_dir": warm, "reward.model.checkpoint_path": model, "runner.max_epochs": iterations}
-    policy, steps = trial.policy("maniskill_ppo_mlp_resnet_reward", values, CPU, *more)
+    learned = {"runner.resume_dir": warm, "reward.model.checkpoint_path": model, "runner.max_epochs": iterations}
+    policy, steps = trial.policy("maniskill_sac_mlp_resnet_reward", {**values, **learned}, CPU, *more)
     episodes = read_episodes(data)
-    counts = [f"{len(episodes):,}", f"{sum(int(episode.labels().sum()) for episode in episodes):,}"]
+    successes = sum(int(episode.labels()[episode.frame_rows()].sum()) for episode in episodes)
+    counts = [f"{len(episodes):,}", f"{successes:,}"]
     done = f"{trial.success(warm):.1%} -> {trial.success(policy):.1%}"
     _row(task, trial.seed, f"{trial.minutes:.1f}", *counts, *_shares(figures), f"{steps:,}", done)
 

@@ -153,8 +153,8 @@ class RunnerConfig:
     logger: LoggerConfig = LoggerConfig()
 
 
-# Options that say where and how things are computed, not what.
-_NOT_OF_THE_TASK = ("render_mode", "render_backend", "sim_backend", "stepping")
+# Options that say where and how things are computed, not what. Other values of `sim_backend` draw other pictures.
+_NOT_OF_THE_TASK = ("render_mode", "render_backend", "stepping")
 
 
 def _dotted(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -210,6 +210,8 @@ class EnvConfig:
         """
         options = {name: value for name, value in self.options.items() if name not in _NOT_OF_THE_TASK}
         settings: dict[str, Any] = dict(_dotted(options))
+        if settings.get("sim_backend") == "cpu":
+            del settings["sim_backend"]
         if self.action_repeat != 1:
             settings["action_repeat"] = self.action_repeat
         if self.wrappers:

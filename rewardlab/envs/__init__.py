@@ -1,4 +1,4 @@
-"""Environments: the built-in table, any Gymnasium id, and the wrappers around them."""
+"""Environments: built-in tasks, Meta-World, ManiSkill, any Gymnasium id, and wrappers around them."""
 
 from rewardlab.envs.make import make_vec_env
 

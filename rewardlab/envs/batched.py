@@ -16,7 +16,7 @@ Bools = NDArray[np.bool_]
 
 
 class BatchedEnv(VectorEnv[Any, Any, np.ndarray]):
-    """Handles seeding, spaces and resets; a subclass says how episodes start, what is seen and what is true of it.
+    """Handles seeding, spaces and resets; a subclass says how episodes start, what is observed and what infos contain.
 
     Unless told otherwise, episodes that end are reset within the same step: the returned observation is the next
     episode's first, the true last one is in `infos["final_obs"]` and its facts in `infos["final_info"]`. Facts about a

@@ -81,7 +81,6 @@ class EnvCopy:
         self._last = KeptState(None, {})
         self._states: deque[KeptState] = deque(maxlen=0)  # the last states of this episode
         self._ended_states: deque[KeptState] = deque()  # of the episode before it
-        self.frames_drawn = 0
 
     def keep_last_frames(self, wanted: Wanted) -> None:
         """From now on, draw these cameras at these sizes at the end of each episode."""
@@ -115,7 +114,8 @@ class EnvCopy:
         if final:
             return self._draw_kept(self._last, cameras, size)
         if missing := [camera for camera in cameras if (camera, size) not in self._drawn]:
-            self._add(self._drawn, draw_cameras(self.env, missing, size), missing, size)
+            found = draw_cameras(self.env, missing, size)
+            self._drawn |= {(camera, size): found[camera] for camera in missing}
         return {camera: self._drawn[camera, size] for camera in cameras}
 
     def draw_last_states(self, cameras: Sequence[str], size: Size) -> dict[str, Array]:
@@ -128,14 +128,9 @@ class EnvCopy:
             if kept.state is None:
                 raise DataError(f"the last frame of camera {missing[0]} was not drawn: call keep_last_frames first")
             inner: Any = self.env.unwrapped
-            self._add(kept.drawn, inner.draw_state(kept.state, missing, size), missing, size)
+            found = inner.draw_state(kept.state, missing, size)
+            kept.drawn.update({(camera, size): found[camera] for camera in missing})
         return {camera: kept.drawn[camera, size] for camera in cameras}
-
-    def _add(
-        self, drawn: dict[tuple[str, Size], Frame], found: Mapping[str, Frame], cameras: Sequence[str], size: Size
-    ) -> None:
-        self.frames_drawn += len(cameras)
-        drawn |= {(camera, size): found[camera] for camera in cameras}
 
     def _keep_state(self) -> None:
         if self._states.maxlen:

@@ -1,4 +1,4 @@
-"""Gives MuJoCo a library to draw with where there is no screen: `python -m rewardlab.envs.install_gl`.
+"""Installs an OpenGL library for MuJoCo on a machine without a screen: `python -m rewardlab.envs.install_gl`.
 
 If MuJoCo can draw through EGL or OSMesa, nothing is done. Otherwise EGL is installed with apt-get, as root or by sudo.
 """
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from rewardlab.envs.metaworld.opengl import EGL_PACKAGES
+from rewardlab.envs.metaworld.opengl import EGL_PACKAGES, VARIABLE, find_backend
 from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.screen import say, say_error
@@ -38,14 +38,17 @@ def ensure_gl() -> str:
     """Install EGL if MuJoCo cannot draw without; return a sentence on what it draws with."""
     if importlib.util.find_spec("mujoco") is None:
         raise ConfigError("MuJoCo is not installed: make metaworld, or pip install 'rewardlab[metaworld]'")
-    reasons = {backend: why_it_fails(DRAW, {"MUJOCO_GL": backend}) for backend in BACKENDS}
+    used = find_backend()
+    tried = dict.fromkeys([used or "egl", *BACKENDS])
+    reasons = {backend: why_it_fails(DRAW, {VARIABLE: backend}) for backend in tried}
     for backend, reason in reasons.items():
         if reason is None:
-            return f"MuJoCo can draw, with MUJOCO_GL={backend}: nothing to install."
+            to_do = "nothing to install" if backend == used else f"set it, since {used} is used otherwise"
+            return f"MuJoCo can draw, with {VARIABLE}={backend}: {to_do}."
     _install_packages(reasons["egl"])
-    if (reason := why_it_fails(DRAW, {"MUJOCO_GL": "egl"})) is not None:
+    if (reason := why_it_fails(DRAW, {VARIABLE: "egl"})) is not None:
         raise ConfigError(f"MuJoCo cannot draw with {', '.join(EGL_PACKAGES)} either: {reason}")
-    return "MuJoCo can draw, with MUJOCO_GL=egl."
+    return f"MuJoCo can draw, with {VARIABLE}=egl."
 
 
 def _install_packages(reason: str | None) -> None:

@@ -1,4 +1,4 @@
-"""A grid in which chance finds nothing: fetch a key, carry it to the door, cross the second room to its far corner."""
+"""A grid world that random exploration does not solve: fetch a key, carry it to the door, cross the second room."""
 
 from typing import Any
 

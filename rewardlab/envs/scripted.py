@@ -76,7 +76,7 @@ class NoisyExpert:
         self._middle, self._half = (self._high + self._low) / 2, (self._high - self._low) / 2
         spec = env.spec
         self._episode_steps = (spec.max_episode_steps if spec is not None else None) or USUAL_STEPS
-        # Not the environment's own stream: a mistake must not go along with where the object lies.
+        # Independent RNG stream, so that mistakes are uncorrelated with the scene.
         self._rng = np.random.default_rng([seed, 1])
         count = env.num_envs
         self._plan = np.zeros((count, 2), np.int64)

@@ -29,8 +29,7 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
     `reward: sparse` and `success_hold_steps`, which need `success` in the infos; the observation that `obs_mode` names
     (`observed_parts`); checks of what is returned. So steps are those of the policy everywhere.
 
-    Where `cfg.max_episode_steps` is set, a family makes its environment without a limit of its own. One that knows
-    which part of the state is the robot's makes `proprio+images` itself, and passes a config with `state+images`.
+    Where `cfg.max_episode_steps` is set, a family makes its environment without a limit of its own.
     """
     if env.unwrapped.spec is None:  # names it in messages and reports, and carries the limit
         env.unwrapped.spec = EnvSpec(cfg.id)

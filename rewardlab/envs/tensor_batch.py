@@ -116,19 +116,18 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
         """Step all environments; NumPy arrays are accepted too. Everything returned is a tensor on `device`."""
         actions = torch.as_tensor(actions, device=self.device)
         self._drawn = {}
-        reward = self._zeros(torch.float32)
-        for _ in range(self._repeat):
+        reward, failed = self._zeros(torch.float32), self._zeros(torch.bool)
+        for _ in range(self._repeat):  # for all: a batch cannot stop where an episode has failed
             state, dense, found = self._simulator.step(actions)
-            reward = reward + dense
-        infos = _facts(found)
+            reward = reward + torch.where(failed, 0.0, dense)
+            infos = _facts(found)
+            failed = failed | infos.get(FAIL, failed).bool()
         if self._sparse:
             reward = _flag(infos).float()
         observation = self._observe(state)
         self._length += 1
         self._held = torch.where(_flag(infos), self._held + 1, torch.zeros_like(self._held))
-        terminated = infos.get(FAIL, self._zeros(torch.bool)).bool()
-        if self._hold is not None:
-            terminated = terminated | (self._held >= self._hold)
+        terminated = failed if self._hold is None else failed | (self._held >= self._hold)
         truncated = (self._length >= self._limit) & ~terminated
         ended = terminated | truncated
         if bool(ended.any()):

@@ -23,6 +23,7 @@ from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError, ProcessDied
+from rewardlab.observations import to_numpy
 
 LOSSES = 3  # of processes that step environments, without an episode in between, after which collecting ends
 
@@ -99,7 +100,7 @@ def _episodes(env: DataCollectorWrapper, policy: Policy, seed: int) -> Iterator[
                 policy.begin(np.ones(env.num_envs, bool))
             while not env.full:
                 observation, _, terminated, truncated, _ = env.step(policy.act(observation))
-                policy.begin(np.asarray(terminated | truncated))
+                policy.begin(to_numpy(terminated) | to_numpy(truncated))
                 yield _kept(env)
             return
         except ProcessDied as error:

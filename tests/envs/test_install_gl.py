@@ -22,8 +22,10 @@ INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", *EGL_PACKAG
 class Machine:
     """A machine with or without EGL; apt-get, which needs lists first, installs it."""
 
-    def __init__(self, *, draws: bool = False, permitted: bool = True, has_lists: bool = True) -> None:
-        self.draws, self.permitted, self.has_lists = draws, permitted, has_lists
+    def __init__(
+        self, *, draws: bool = False, permitted: bool = True, has_lists: bool = True, used: str | None = "egl"
+    ) -> None:
+        self.draws, self.permitted, self.has_lists, self.used = draws, permitted, has_lists, used
         self.commands: list[list[str]] = []
 
     def run(self, command: list[str]) -> SimpleNamespace:
@@ -43,6 +45,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
     def put(machine: Machine, *, user: int = 0, commands: tuple[str, ...] = ("apt-get", "sudo")) -> Machine:
         monkeypatch.setattr(subprocess, "run", machine.run)
         monkeypatch.setattr(install_gl, "why_it_fails", machine.why_it_fails)
+        monkeypatch.setattr(install_gl, "find_backend", lambda: machine.used)
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
         monkeypatch.setattr(shutil, "which", lambda name: name if name in commands else None)
         monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -55,6 +58,12 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
 def test_where_mujoco_draws_nothing_is_installed(on: Callable[..., Machine]) -> None:
     machine = on(Machine(draws=True))
     assert ensure_gl() == "MuJoCo can draw, with MUJOCO_GL=egl: nothing to install."
+    assert machine.commands == []
+
+
+def test_a_backend_that_the_user_has_set_and_cannot_draw_is_named(on: Callable[..., Machine]) -> None:
+    machine = on(Machine(draws=True, used="osmesa"))
+    assert ensure_gl() == "MuJoCo can draw, with MUJOCO_GL=egl: set it, since osmesa is used otherwise."
     assert machine.commands == []
 
 

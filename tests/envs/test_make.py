@@ -243,6 +243,11 @@ def test_wrappers_of_a_batch_are_vector_wrappers() -> None:
             {"id": "maniskill/PickCube-v1", "action_repeat": 2, "options": {"control_mode": "ee", "a": {"b": True}}},
             "maniskill/PickCube-v1 [a.b=true, action_repeat=2, control_mode=ee]",
         ),
+        ({"id": "maniskill/PickCube-v1", "options": {"sim_backend": "cpu"}}, "maniskill/PickCube-v1"),
+        (
+            {"id": "maniskill/PickCube-v1", "options": {"sim_backend": "gpu", "stepping": "auto"}},
+            "maniskill/PickCube-v1 [sim_backend=gpu]",
+        ),
         (
             {"id": "X-v0", "wrappers": ({"name": "m:A"}, {"name": "m:B", "options": {"n": 2}})},
             "X-v0 [wrappers=[m:A, m:B [n=2]]]",

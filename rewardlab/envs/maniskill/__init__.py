@@ -1,1 +1,1 @@
-"""ManiSkill's tasks as single environments on the CPU: `maniskill/PickCube-v1` and every other task it registers."""
+"""ManiSkill's tasks, `maniskill/PickCube-v1` and the others: copies on the CPU, or one batch on a GPU."""

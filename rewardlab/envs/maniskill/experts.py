@@ -31,8 +31,7 @@ Expert: TypeAlias = Callable[[Any], Motion]
 
 def scripted_action(env_id: str, simulator: Any) -> npt.NDArray[np.float32]:
     """Return the action of a task's expert in the present state of its simulator."""
-    find_expert(env_id, simulator.agent)
-    motion = EXPERTS[env_id.removeprefix("maniskill/")](simulator)
+    motion = find_expert(env_id, simulator.agent)(simulator)
     action = np.zeros(simulator.single_action_space.shape, np.float32)
     action[:3] = np.clip(motion.delta / simulator.agent.controller.controllers["arm"].config.pos_upper, -1, 1)
     action[-1] = motion.fingers

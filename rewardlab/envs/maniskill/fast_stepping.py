@@ -49,7 +49,7 @@ class FastStepper:
         env = self._env
         self._controller = env.agent.controller
         self._controls = part_controls(env.agent)
-        read_cheaply(env)
+        patch_pose_reads(env)
         formulas = find_formulas(env)
         self._formulas = formulas if formulas is not None and self._agree(formulas) else None
 
@@ -102,8 +102,8 @@ def flatten(observation: Any) -> Floats:
     return np.concatenate(parts, dtype=np.float32)
 
 
-def read_cheaply(env: Any) -> None:
-    """Let the objects of an environment say the same poses and grasps as before with fewer operations."""
+def patch_pose_reads(env: Any) -> None:
+    """Make actors, links and `is_grasping` of an environment read SAPIEN directly instead of through torch."""
     from mani_skill.agents.robots import Panda
 
     for actor in env.scene.actors.values():

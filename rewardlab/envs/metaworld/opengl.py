@@ -15,13 +15,18 @@ PACKAGES = {"egl": " ".join(EGL_PACKAGES), "osmesa": "libosmesa6"}  # of Debian 
 
 
 def choose_backend() -> None:
-    """Set MUJOCO_GL, which MuJoCo reads when it is imported, unless the user has: EGL, else OSMesa, else nothing."""
-    if os.environ.get(VARIABLE, "").strip():
-        return
+    """Set MUJOCO_GL, which MuJoCo reads when it is imported, unless the user has."""
+    if (found := find_backend()) is not None:
+        os.environ[VARIABLE] = found
+
+
+def find_backend() -> str | None:
+    """Return what MuJoCo is to draw with: what the user has set, else EGL or OSMesa if they are installed."""
+    if chosen := os.environ.get(VARIABLE, "").strip():
+        return chosen
     if _egl_devices() > 0:
-        os.environ[VARIABLE] = "egl"
-    elif find_library("OSMesa") is not None:
-        os.environ[VARIABLE] = "osmesa"
+        return "egl"
+    return "osmesa" if find_library("OSMesa") is not None else None
 
 
 def open_context(env_id: str, model: Any) -> tuple[Any, Any]:
@@ -46,7 +51,8 @@ def unusable_backend(env_id: str, error: Exception) -> ConfigError:
     reason = str(error).partition("\n")[0] or type(error).__name__
     return ConfigError(
         f"environment '{env_id}' cannot draw with {VARIABLE}={found} ({reason}). Expected {VARIABLE}=egl or osmesa: "
-        f"make metaworld (in a clone of rewardlab), or apt-get install {PACKAGES['egl']} (or {PACKAGES['osmesa']})"
+        "python -m rewardlab.envs.install_gl (a part of make metaworld), or apt-get install "
+        f"{PACKAGES['egl']} (or {PACKAGES['osmesa']})"
     )
 
 
