@@ -6,6 +6,7 @@
     .venv/bin/python benchmarks/simulators.py maniskill --task PickCube-v1 --reward true     # its own dense reward
     .venv/bin/python benchmarks/simulators.py maniskill --task PickCube-v1 --reward learned  # warm up, learn, go on
     .venv/bin/python benchmarks/simulators.py costs                                          # ratios
+    .venv/bin/python benchmarks/simulators.py curves drawer-close-v3 --to docs/images/drawer-close.png
 
 Minutes are of everything: collecting, training the classifier and training the policy, on this machine, with whatever
 else runs on it. Success is that of 64 episodes with other seeds, without exploration.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from curves import Picture, Points, draw
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config, to_overrides
@@ -46,6 +48,8 @@ ITERATIONS = {"drawer-close-v3": 15, "door-close-v3": 15, "button-press-topdown-
 NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
 # Iterations of SAC in the warm-up on the true reward, and in both stages together.
 MANISKILL_ITERATIONS = {"PickCube-v1": (120, 240), "PushCube-v1": (40, 100)}
+RUNS = Path("runs/benchmark_simulators")
+SUCCESS = "eval/success_at_end"
 QUIET = Console(quiet=True)
 
 
@@ -167,6 +171,20 @@ def shuffle_labels(data: Path, place: Path, seed: int) -> Path:
     return place
 
 
+def curves(arguments: argparse.Namespace) -> None:
+    """Draw the true success of the policies of earlier runs of this script, by task and kind of run."""
+    runs: dict[str, list[Points]] = {}
+    for task in arguments.tasks:
+        for place in sorted(arguments.out.glob(f"{task}_*/policy")):
+            kind = " ".join(word for word in place.parent.name.removeprefix(task).split("_") if not word.isdigit())
+            rows = read_history(place / HISTORY)
+            points = [(row["env_steps"], row[SUCCESS]) for row in rows if SUCCESS in row]
+            runs.setdefault(f"{task} {kind}".strip(), []).append(points)
+    if not runs:
+        raise SystemExit(f"{arguments.out} has no runs of {', '.join(arguments.tasks)}")
+    draw(Picture("True success of policies on a learned reward", runs, shares=True), arguments.to)
+
+
 def costs(arguments: argparse.Namespace) -> None:
     """Ratios of two ways of doing the same, taken in turns, each in a process of its own."""
     _head("what", "ratio", "bar")
@@ -269,9 +287,14 @@ def main() -> None:
     second.set_defaults(run=maniskill)
     for command, seeds in ((first, (0, 1, 2)), (second, (0, 1))):
         command.add_argument("--seeds", nargs="+", type=int, default=seeds)
-        command.add_argument("--out", type=Path, default=Path("runs/benchmark_simulators"))
+        command.add_argument("--out", type=Path, default=RUNS)
         command.add_argument("--more", nargs="*", default=(), metavar="key=value", help="overrides of the policy run")
     commands.add_parser("costs").set_defaults(run=costs)
+    third = commands.add_parser("curves")
+    third.add_argument("tasks", nargs="+", metavar="TASK")
+    third.add_argument("--to", type=Path, required=True, metavar="PNG")
+    third.add_argument("--out", type=Path, default=RUNS, help="where the runs are")
+    third.set_defaults(run=curves)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -94,10 +95,11 @@ def main(name: str, connection: int, parent: int, observations: int, frames: int
         while True:
             try:
                 number, method, args = pickle.loads(channel.recv_bytes())
-                answer = _answer(served, number, method, args)
-                channel.send_bytes(_packed(answer, shown, name))
             except (EOFError, OSError):  # the parent has closed its end
                 break
+            answer = _answer(served, number, method, args)
+            with suppress(OSError):  # closed in the meantime: the last message is to close the environments
+                channel.send_bytes(_packed(answer, shown, name))
             shown.clear()
     sys.stdout.flush()
     os._exit(0)  # what simulators do when Python takes them apart is of no interest

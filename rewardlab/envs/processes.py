@@ -260,8 +260,9 @@ class _Process:
         self.end()
 
     def end(self) -> None:
-        """End the process at once."""
-        self._popen.kill()
+        """End the process at once, and what it has started: a simulator may have a server of its own."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)  # it leads a session
         self._popen.wait()
         self._channel.close()
         if self._alive >= 0:

@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PositiveFloat, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from rewardlab.config.load import validation_message
 from rewardlab.config.schema import section
@@ -30,7 +31,7 @@ class CameraPose:
 
     eye: Point
     target: Point
-    fov: PositiveFloat = 0.6  # vertical field of view in radians
+    fov: Annotated[float, Field(gt=0, lt=math.pi)] = 0.6  # vertical field of view in radians
 
     @model_validator(mode="after")
     def _looks_somewhere(self) -> "CameraPose":

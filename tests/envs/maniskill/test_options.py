@@ -25,6 +25,7 @@ def test_options_are_read() -> None:
         ({"show_goal": 1}, "options.show_goal: found 1"),
         ({"camera": {"eye": [1, 0], "target": [0, 0, 0]}}, r"options.camera.*3 numbers: x, y, z"),
         ({"camera": {"eye": [1, 0, 1]}}, r"options.camera.*target"),
+        ({"camera": {"eye": [1, 0, 1], "target": [0, 0, 0], "fov": 60}}, r"options.camera.*fov.*3\.14"),
         ({"camera": {"eye": [1, 0, 1], "target": [1, 0, 1]}}, "options.camera.*eye and target are the same point"),
         ({"render_mode": "ansi"}, "options.render_mode: unknown value 'ansi'.*rgb_array"),
         ({"sim_config": 3}, "options.sim_config: found 3"),
