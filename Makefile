@@ -53,10 +53,10 @@ $(MANISKILL): $(INSTALLED)
 demo: $(INSTALLED)
 	@$(BIN)/rewardlab demo
 
-# One process per core and one for the tests on Ray, which mostly wait; one thread each: the networks are tiny. Where a test asks for more, threads that
-# wait must not keep the cores from the others. `make test PYTEST_ARGS="-k words"` runs some of the tests.
+# A few processes (tests/conftest.py says how many), with one thread each: the networks of the tests are tiny. Where a test
+# asks for more, threads that wait must not keep the cores from the others. `make test PYTEST_ARGS="-k words"` runs some.
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Each target gets its share of the seconds. A case that fails is kept in fuzz_failures/, and printed with its name.
 SECONDS := 300

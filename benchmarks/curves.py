@@ -11,6 +11,7 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 
 from rewardlab.reports.plots import GREY, INK, LINES
 
+SUCCESS = "eval/success_at_end"  # in the log of a run: true success of an evaluation
 Points = list[tuple[float, float]]  # environment steps, figure
 
 

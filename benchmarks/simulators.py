@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from curves import Picture, Points, draw
+from curves import SUCCESS, Picture, Points, draw
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config, to_overrides
@@ -40,7 +40,7 @@ from rewardlab.reports.run_log import HISTORY, read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.run_state import load_state
 
-EVAL_EPISODES = 64  # episodes
+EVAL_EPISODES = 64
 CPU = "+machine=cpu2"
 # Iterations of PPO on the learned reward.
 ITERATIONS = {"drawer-close-v3": 15, "door-close-v3": 15, "button-press-topdown-v3": 100, "handle-press-v3": 100}
@@ -49,7 +49,6 @@ NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
 # Iterations of SAC in the warm-up on the true reward, and in both stages together.
 MANISKILL_ITERATIONS = {"PickCube-v1": (120, 240), "PushCube-v1": (40, 100)}
 RUNS = Path("runs/benchmark_simulators")
-SUCCESS = "eval/success_at_end"
 QUIET = Console(quiet=True)
 
 

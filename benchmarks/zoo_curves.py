@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curves import Picture, Points, draw
+from curves import SUCCESS, Picture, Points, draw
 from zoo_learning import BY_CALLER, Bench, clumsy_demonstrations, mean_return, noisy_episodes, true_and_flipped
 
 from rewardlab.config import text_override
 from rewardlab.rewards import in_order
 
-RETURN, SUCCESS = "eval/return", "eval/success_at_end"
+RETURN = "eval/return"
 WITHOUT = "reward.use_reward_model=false"
 LONG = "runner.stop_at_return=null"  # the whole curve, not until it is good enough
 

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rewardlab.config.schema import ClusterConfig
+from rewardlab.cores import available_cores
 from rewardlab.data import Episode, EpisodeWriter
 from rewardlab.workers import Cluster
 
@@ -21,8 +22,8 @@ ONE_PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 )
 
-# `make test` starts one pytest process per core and gives it whole files: what a module fixture trains is trained once.
-# All files on Ray go to one process: they share a cluster, and two at once would slow each other down.
+# `make test` gives whole files to pytest's processes: what a module fixture trains is trained once. All files on Ray go
+# to one process: they share a cluster, and two at once would slow each other down.
 ON_RAY = ("tests/workers/", "tests/pipelines/test_on_ray.py")
 # Files that take long begin first, so that the processes end together.
 LONGEST_FIRST = (*ON_RAY, "tests/test_readme.py", "tests/pipelines/", "tests/training/")
@@ -34,6 +35,12 @@ SIMULATORS = {"metaworld": "metaworld", "maniskill": "mani_skill"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     starts = {item: [item.nodeid.startswith(start) for start in LONGEST_FIRST] for item in items}
     items.sort(key=lambda item: (*starts[item], True).index(True))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Number of processes for `-n auto`: one per core, and one for the tests on Ray, which mostly wait."""
+    return available_cores() + 1
 
 
 @pytest.hookimpl(optionalhook=True)

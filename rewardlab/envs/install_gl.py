@@ -43,8 +43,8 @@ def ensure_gl() -> str:
     reasons = {backend: why_it_fails(DRAW, {VARIABLE: backend}) for backend in tried}
     for backend, reason in reasons.items():
         if reason is None:
-            to_do = "nothing to install" if backend == used else f"set it, since {used} is used otherwise"
-            return f"MuJoCo can draw, with {VARIABLE}={backend}: {to_do}."
+            other = "set it" if used is None else f"set it, since {used} is used otherwise"
+            return f"MuJoCo can draw, with {VARIABLE}={backend}: {'nothing to install' if backend == used else other}."
     _install_packages(reasons["egl"])
     if (reason := why_it_fails(DRAW, {VARIABLE: "egl"})) is not None:
         raise ConfigError(f"MuJoCo cannot draw with {', '.join(EGL_PACKAGES)} either: {reason}")

@@ -67,6 +67,11 @@ def test_a_backend_that_the_user_has_set_and_cannot_draw_is_named(on: Callable[.
     assert machine.commands == []
 
 
+def test_a_backend_that_is_not_found_by_itself_is_named(on: Callable[..., Machine]) -> None:
+    on(Machine(draws=True, used=None))
+    assert ensure_gl() == "MuJoCo can draw, with MUJOCO_GL=egl: set it."
+
+
 def test_root_installs_egl_and_reads_lists_first_where_they_are_missing(on: Callable[..., Machine]) -> None:
     machine = on(Machine(has_lists=False))
     assert ensure_gl() == "MuJoCo can draw, with MUJOCO_GL=egl."
