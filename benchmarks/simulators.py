@@ -8,13 +8,16 @@
     .venv/bin/python benchmarks/simulators.py costs                                          # ratios
     .venv/bin/python benchmarks/simulators.py curves drawer-close-v3 --to docs/images/drawer-close.png
 
-Minutes are of everything: collecting, training the classifier and training the policy, on this machine, with whatever
-else runs on it. Success is that of 64 episodes with other seeds, without exploration.
+Minutes are of everything: collecting, training the classifier and training the policy. The first figure is wall time,
+with whatever else runs on the machine; the second is the CPU time of both cores, which others hardly change. Success is
+that of 64 episodes with other seeds, without exploration.
 """
 
 import argparse
 import itertools
 import multiprocessing
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -58,21 +61,24 @@ class Trial:
 
     out: Path
     seed: int
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time of each stage
+    cpu_seconds: float = 0.0  # of all stages, with processes that have ended
 
     def config(self, name: str, experiment: str, values: Mapping[str, Any], more: Sequence[str]) -> ExperimentConfig:
         where = {"runner.logger.log_path": self.out, "runner.logger.experiment_name": experiment}
-        return load_config(name, [*more, *to_overrides({"seed": self.seed, **where, **values})])
+        return load_config(name, [*to_overrides({"seed": self.seed, **where, **values}), *more])
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), sum(os.times()[:4])
         yield
         self.seconds[stage] = time.perf_counter() - start
+        self.cpu_seconds += sum(os.times()[:4]) - cpu
+        print(f"  {self.out.name}, {stage}: {self.seconds[stage]:.0f} s", file=sys.stderr, flush=True)
 
     @property
-    def minutes(self) -> float:
-        return sum(self.seconds.values()) / 60
+    def minutes(self) -> str:
+        return f"{sum(self.seconds.values()) / 60:.1f} ({self.cpu_seconds / 60:.1f})"
 
     def collect(self, config: str, values: Mapping[str, Any], *more: str, name: str = "collected") -> Path:
         place = self.out / "episodes" / name
@@ -103,7 +109,7 @@ class Trial:
 
 def metaworld(arguments: argparse.Namespace) -> None:
     """Scripted data for the classifier, then PPO from scratch on the learned reward alone."""
-    _head("task", "seed", "minutes", "FPR", "recall", "decisions", "true success", "alarm of the audit")
+    _head("task", "seed", "minutes (CPU)", "FPR", "recall", "decisions", "true success", "alarm of the audit")
     for task, seed in itertools.product(arguments.tasks, arguments.seeds):
         control = "_shuffled" * arguments.shuffled + "_naive" * arguments.naive
         trial = Trial(arguments.out / f"{task}_{seed}{control}", seed)
@@ -115,13 +121,14 @@ def metaworld(arguments: argparse.Namespace) -> None:
         values = {**env, "reward.model.checkpoint_path": model, "runner.max_epochs": ITERATIONS.get(task, 100)}
         policy, steps = trial.policy("metaworld_ppo_resnet_reward", values, *arguments.more)
         done = f"{trial.success(policy):.1%}"
-        _row(task, seed, f"{trial.minutes:.1f}", *_shares(figures), f"{steps:,}", done, trial.alarms(policy))
+        _row(task, seed, trial.minutes, *_shares(figures), f"{steps:,}", done, trial.alarms(policy))
 
 
 def maniskill(arguments: argparse.Namespace) -> None:
     """With --reward true, ManiSkill's own dense reward; with learned, the stages of docs/simulators.md on two cores."""
     env, learned = {"env.train.id": f"maniskill/{arguments.task}"}, arguments.reward == "learned"
-    _head("task", "seed", "minutes", *(["episodes", "success frames", "FPR", "recall"] * learned), "steps", "success")
+    figures = ["episodes", "success frames", "FPR", "recall"] * learned
+    _head("task", "seed", "minutes (CPU)", *figures, "steps", "success")
     for seed in arguments.seeds:
         trial = Trial(arguments.out / f"{arguments.task}_{arguments.reward}_{seed}", seed)
         expert = {"data.collection.policy": "expert", "data.collection.episodes": 40}
@@ -131,7 +138,7 @@ def maniskill(arguments: argparse.Namespace) -> None:
             _learned(trial, arguments.task, values, arguments.more)
             continue
         policy, steps = trial.policy("maniskill_sac_mlp", values, CPU, *arguments.more)
-        _row(arguments.task, seed, f"{trial.minutes:.1f}", f"{steps:,}", f"{trial.success(policy):.1%}")
+        _row(arguments.task, seed, trial.minutes, f"{steps:,}", f"{trial.success(policy):.1%}")
 
 
 def _learned(trial: Trial, task: str, values: dict[str, Any], more: Sequence[str]) -> None:
@@ -150,7 +157,7 @@ def _learned(trial: Trial, task: str, values: dict[str, Any], more: Sequence[str
     successes = sum(int(episode.labels()[episode.frame_rows()].sum()) for episode in episodes)
     counts = [f"{len(episodes):,}", f"{successes:,}"]
     done = f"{trial.success(warm):.1%} -> {trial.success(policy):.1%}"
-    _row(task, trial.seed, f"{trial.minutes:.1f}", *counts, *_shares(figures), f"{steps:,}", done)
+    _row(task, trial.seed, trial.minutes, *counts, *_shares(figures), f"{steps:,}", done)
 
 
 def _shares(figures: TrustFigures) -> list[str]:
