@@ -4,6 +4,7 @@ A frame's label is the success of that very frame. Splits are made by episode, b
 near copies of each other: one in each split would make validation a test of memory.
 """
 
+import os
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,12 @@ class FrameTable:
     def missing_label(self) -> str | None:
         """Return the label that no frame has, if there is one."""
         return "success" if self.successes == 0 else "failure" if self.failures == 0 else None
+
+    def episode_names(self) -> tuple[str, ...]:
+        """Return the path of each episode below the directory of all: "success/episode_000001"."""
+        paths = [episode.path for episode in self.episodes]
+        top = os.path.commonpath([path.absolute().parent.parent for path in paths]) if paths else ""
+        return tuple(path.absolute().relative_to(top).with_suffix("").as_posix() for path in paths)
 
     def describe(self) -> str:
         episodes = len(np.unique(self.episode))

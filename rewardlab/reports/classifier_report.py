@@ -13,7 +13,7 @@ from rewardlab.figures.trust import TrustFigures
 from rewardlab.reports import plots
 from rewardlab.reports.page import Gallery, Tile, figure_rows, write_page
 
-FrameImage = Callable[[str, int], npt.NDArray[np.uint8]]
+FrameImage = Callable[[int, int], npt.NDArray[np.uint8]]
 
 TILES = 12  # in a gallery
 PER_EPISODE = 2
@@ -31,9 +31,9 @@ def write_report(
 ) -> Path:
     """Write the report and return its path.
 
-    `images(episode_name, time)` gives a frame as uint8 [H, W, 3]; `curves` are lists of (step, value) by name,
-    "train/loss" and "valid/loss" being drawn together; `facts` says what the model was made from (data, seeds,
-    command, versions).
+    `images(episode, time)` gives a frame as uint8 [H, W, 3], of the episode with this index; `curves` are lists of
+    (step, value) by name, "train/loss" and "valid/loss" being drawn together; `facts` says what the model was made
+    from (data, seeds, command, versions).
     """
     return write_page(
         path,
@@ -97,7 +97,8 @@ def worst_rows(scores: FrameScores, hit: Bools, rank: Floats, count: int) -> Int
 
 
 def _tile(scores: FrameScores, row: int, probability: float, verdict: bool, images: FrameImage) -> Tile:
-    name, time = scores.episode_names[scores.episode[row]], int(scores.time[row])
+    episode, time = int(scores.episode[row]), int(scores.time[row])
+    name = scores.episode_names[episode]
     truth, called = ("success" if is_success else "failure" for is_success in (scores.label[row], verdict))
     words = (name, f"frame {time}", f"{truth}, called {called}")
-    return Tile(images(name, time), f"frame {time} of {name}", probability, words)
+    return Tile(images(episode, time), f"frame {time} of {name}", probability, words)

@@ -252,8 +252,7 @@ class SuccessClassifier(BaseRewardModel):
     def calibrate(self, held_out: FrameTable, target_fpr: float, seed: int = 0) -> tuple[FrameScores, TrustFigures]:
         """Choose the temperature and the threshold on held-out frames; return their scores and the model's metrics."""
         logits = validation_logits(self.logits, held_out, self.image_keys)
-        names = tuple(f"{episode.path.parent.name}/{episode.path.stem}" for episode in held_out.episodes)
-        scores = FrameScores(held_out.episode, held_out.time, held_out.label, logits, names)
+        scores = FrameScores(held_out.episode, held_out.time, held_out.label, logits, held_out.episode_names())
         figures = assess(scores, target_fpr, seed=seed)
         self.threshold, self.temperature = figures.threshold, figures.temperature
         self.class_prior, self.metrics = figures.class_prior, figures.to_json()

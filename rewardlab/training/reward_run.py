@@ -205,13 +205,12 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
     captions = {"ROC": "roc.png", "Reliability": "reliability.png", "Scores of both classes": "scores.png"}
     card = model_card(title=best.name, path=str(best), figures=figures, facts=facts, plots=captions)
     model.save(best, card=card, pictures=pictures)
-    by_name = dict(zip(scores.episode_names, validation.episodes, strict=True))
     report = write_report(
         out / "report.html",
         title=f"{model.model_type} on {facts['task']}",
         figures=figures,
         scores=scores,
-        images=lambda name, time: by_name[name].frame(model.image_keys[0], time),
+        images=lambda episode, time: validation.episodes[episode].frame(model.image_keys[0], time),
         curves=fit.progress.curves,
         facts=facts,
     )

@@ -30,6 +30,15 @@ def test_a_label_is_of_its_own_frame(tmp_path: Path) -> None:
     assert table.time.tolist() == [0, 1, 2]
 
 
+def test_episodes_of_several_directories_have_names_of_their_own(tmp_path: Path) -> None:
+    alone = write(tmp_path / "first", SUCCESS)
+    write(tmp_path / "second", SUCCESS)
+    assert alone.episode_names() == ("success/episode_000000",)
+    both = tabulate(read_episodes(tmp_path / "first", tmp_path / "second"))
+    assert both.episode_names() == ("first/success/episode_000000", "second/success/episode_000000")
+    assert both.rows(both.time > 99).episode_names() == both.episode_names()
+
+
 def test_no_episode_is_on_both_sides_and_both_sides_have_both_classes(tmp_path: Path) -> None:
     table = write(tmp_path, *([SUCCESS] * 5 + [FAILURE] * 15))
     for seed in range(5):

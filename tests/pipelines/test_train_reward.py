@@ -1,6 +1,7 @@
 """Stage 2 from the command line: from a directory of episodes to a checkpoint that says how far it can be trusted."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,18 @@ def test_the_report_is_one_file_with_pictures(run: Path) -> None:
     assert page.count("data:image/png;base64,") >= 4
     assert "tabletop/PickCube" in page
     assert list(run.glob("events.out.tfevents.*"))
+
+
+def test_the_report_shows_the_frames_of_each_directory(episodes: Path, tmp_path: Path) -> None:
+    """Episodes of two directories share their names; those of the second have few pictures."""
+    data = tmp_path / "data"
+    shutil.copytree(episodes, data / "first")
+    arguments = ["--seed", "1", "env.train.image_size=[3,32,32]", "data.collection.frames=every:7"]
+    main(["collect", "tabletop_pickcube", "--episodes", "12", "--out", str(data / "second"), *arguments])
+    assert train(data, tmp_path / "run", "runner.max_epochs=1", "data.val_fraction=0.5") == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "first/" in page
+    assert "second/" in page
 
 
 def test_the_model_scores_frames_as_in_training(run: Path, episodes: Path) -> None:

@@ -55,9 +55,9 @@ def make_scores() -> FrameScores:
     return FrameScores(episode, time, label, logit, (EVIL, *(f"episode_{i:06d}" for i in range(1, 12))))
 
 
-def frame(name: str, time: int) -> np.ndarray:
+def frame(episode: int, time: int) -> np.ndarray:
     """A picture that tells which frame it is."""
-    return np.full((8, 8, 3), (len(name), time, 77), dtype=np.uint8)
+    return np.full((8, 8, 3), (episode, time, 77), dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_large_frames_are_shrunk(figures: TrustFigures, tmp_path: Path) -> None:
         title="t",
         figures=figures,
         scores=make_scores(),
-        images=lambda name, time: noise,
+        images=lambda episode, time: noise,
         curves={},
         facts={},
     )
