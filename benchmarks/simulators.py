@@ -50,7 +50,7 @@ ITERATIONS = {"drawer-close-v3": 15, "door-close-v3": 15, "button-press-topdown-
 # Naive data: few episodes of an expert that makes no mistakes.
 NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
 # Iterations of SAC in the warm-up on the true reward, and in both stages together.
-MANISKILL_ITERATIONS = {"PickCube-v1": (120, 240), "PushCube-v1": (40, 100)}
+MANISKILL_ITERATIONS = {"PickCube-v1": (50, 160), "PushCube-v1": (30, 80)}
 RUNS = Path("runs/benchmark_simulators")
 QUIET = Console(quiet=True)
 
@@ -145,10 +145,12 @@ def _learned(trial: Trial, task: str, values: dict[str, Any], more: Sequence[str
     warm_up, iterations = MANISKILL_ITERATIONS[task]
     place = {"data.collection.save_dir": trial.out / "episodes" / "warm_up", "runner.max_epochs": warm_up}
     warm, _ = trial.policy("maniskill_sac_mlp_collect", {**values, **place}, CPU, name="warm_up")
-    # While it explores, the policy never holds still, which is a part of success in PickCube.
-    still = {"data.collection.policy": warm, "data.collection.explore": False, "data.collection.episodes": 200}
-    still |= {"data.collection.frames": "every:5", "seed": trial.seed + 1_000}
-    trial.collect("maniskill_sac_mlp", {**values, **still}, CPU, name="still")
+    # While it explores, the policy seldom holds still, which is a part of success in PickCube.
+    more_data = {"still": {"data.collection.policy": warm, "data.collection.explore": False}}
+    more_data["mistakes"] = {"data.collection.policy": "noisy_expert"}
+    for number, (name, how) in enumerate(more_data.items(), start=1):
+        how |= {"data.collection.episodes": 200, "data.collection.frames": "every:5"}
+        trial.collect("maniskill_sac_mlp", {**values, **how, "seed": trial.seed + 1_000 * number}, CPU, name=name)
     data = trial.out / "episodes"
     model, figures = trial.classifier("maniskill_train_resnet_reward", data, CPU)
     learned = {"runner.resume_dir": warm, "reward.model.checkpoint_path": model, "runner.max_epochs": iterations}
