@@ -39,6 +39,13 @@ def check_cameras(env: gymnasium.Env[Any, Any], cameras: Sequence[str], name: st
             raise ConfigError(unknown_name(f"camera of '{name}'", camera, offered))
 
 
+def drawing_layer(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Return the outermost wrapper that draws cameras itself, else the environment inside of all wrappers."""
+    while isinstance(env, gymnasium.Wrapper) and not hasattr(env, "render_cameras"):
+        env = env.env
+    return env
+
+
 def draw_cameras(env: gymnasium.Env[Any, Any], cameras: Sequence[str], size: Size = None) -> dict[str, Frame]:
     """Return the present picture of each camera.
 

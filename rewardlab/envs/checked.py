@@ -14,14 +14,19 @@ from rewardlab.errors import DataError, RewardlabError, user_traceback
 
 STEP = "observation, reward, terminated, truncated, info"
 RESET = "observation, info"
+MOST_STEPS = 10_000  # of an episode without a time limit
 
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Passes on what a single environment returns, or raises an error that names it. It changes no value."""
+    """Passes on what a single environment returns, or raises an error that names it. It changes no value.
 
-    def __init__(self, env: gymnasium.Env[Any, Any], name: str) -> None:
+    An episode of an environment without a time limit may never end, and those who wait for its end would wait forever:
+    more than MOST_STEPS are an error, unless `limited` says that there is a limit.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], name: str, *, limited: bool = False) -> None:
         super().__init__(env)
-        self._name, self._steps = name, 0
+        self._name, self._steps, self._limited = name, 0, limited
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._steps = 0
@@ -38,6 +43,11 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, *ends = read_step(result, self._name, self._step, self.observation_space)
         self._check_finite("reward", reward, self._step)
         self._check_finite("observation", observation, self._step)
+        if self._steps == MOST_STEPS and not self._limited and not (ends[0] or ends[1]):
+            raise DataError(
+                f"environment '{self._name}' has no time limit, and an episode did not end in {MOST_STEPS:,} steps; "
+                "expected an end: set env.train.max_episode_steps (a higher number, if its episodes are that long)"
+            )
         return (observation, reward, *ends)
 
     def _check_finite(self, title: str, value: Any, when: str) -> None:

@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from rewardlab.data.episodes import Array
-from rewardlab.envs.cameras import Frame, Size, camera_names, draw_cameras
+from rewardlab.envs.cameras import Frame, Size, camera_names, draw_cameras, drawing_layer
 from rewardlab.envs.processes import ProcessGroup, start_groups
 from rewardlab.envs.seed_check import CHECKED, FIXED_START, SLOW_RESET, warn_about_seeds
 from rewardlab.envs.shared_memory import SharedMemory, is_shareable, shared_observations
@@ -75,7 +75,8 @@ class EnvCopy:
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.env = env
-        self._keeps_state = hasattr(env.unwrapped, "keep_state")
+        # A wrapper that draws shows something else than the state of the environment inside of it.
+        self._keeps_state = hasattr(env.unwrapped, "keep_state") and drawing_layer(env) is env.unwrapped
         self._wanted: Wanted = {}
         self._drawn: dict[tuple[str, Size], Frame] = {}
         self._last = KeptState(None, {})

@@ -27,7 +27,7 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
 
     From the inside out: values are plain (`PlainValues`); `wrappers`; `action_repeat`; `max_episode_steps`;
     `reward: sparse` and `success_hold_steps`, which need `success` in the infos; the observation that `obs_mode` names
-    (`observed_parts`); checks of what is returned. So steps are those of the policy everywhere.
+    (`observed_parts`); checks of what is returned, and that episodes end. So steps are those of the policy everywhere.
 
     Where `cfg.max_episode_steps` is set, a family makes its environment without a limit of its own.
     """
@@ -44,7 +44,8 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
         env = TimeLimit(env, cfg.max_episode_steps)
     if cfg.reward == "sparse" or cfg.success_hold_steps is not None:
         env = SuccessRules(env, cfg)
-    return CheckedEnv(observe_as_configured(env, cfg), cfg.id)
+    limited = env.spec is not None and env.spec.max_episode_steps is not None
+    return CheckedEnv(observe_as_configured(env, cfg), cfg.id, limited=limited)
 
 
 def policy_steps(cfg: EnvConfig, own_limit: int | None) -> int | None:

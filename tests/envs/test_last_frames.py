@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -117,3 +118,25 @@ def test_last_frames_that_nobody_announced_are_an_error() -> None:
         walk(env)
         with pytest.raises(DataError, match="the last frame of camera front was not drawn: call keep_last_frames"):
             env.render_cameras(("front",), None, np.array([0]), final=True)
+
+
+class Brightened(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Draws what the environment does, 100 brighter."""
+
+    def render_cameras(self, cameras: Any, image_size: Any) -> Any:
+        frames = self.env.get_wrapper_attr("render_cameras")(cameras, image_size)
+        return {camera: frame + 100 for camera, frame in frames.items()}
+
+
+@pytest.mark.parametrize("keeps_state", [False, True])
+def test_last_frames_are_those_of_a_wrapper_that_draws(keeps_state: bool) -> None:
+    env = CopiesVectorEnv([lambda: Brightened(WalkEnv("box", keeps_state))])
+    env.keep_last_frames("me", {(8, 8): ["front"]})
+    env.reset(seed=0)
+    steps, ended = 0, np.zeros(1, bool)
+    while not ended:
+        _, _, terminated, truncated, _ = env.step(np.full(1, WALK))
+        steps, ended = steps + 1, terminated | truncated
+    last = env.render_cameras(["front"], (8, 8), final=True)["front"]
+    assert last[0, 0, 0, 0] == 100 + steps
+    assert not env.keep_last_states(2)  # of the environment inside, which the wrapper would not have drawn

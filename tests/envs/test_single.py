@@ -244,3 +244,13 @@ def test_several_cameras_in_the_observation() -> None:
     assert observation["images"]["wrist"].shape == (8, 16, 3)
     with pytest.raises(ConfigError, match="unknown camera of 'Two' 'side'"):
         finish(TwoCameras(), EnvConfig(id="Two", obs_mode="images", cameras=("side",)))
+
+
+def test_an_episode_that_does_not_end_is_an_error_unless_there_is_a_limit() -> None:
+    endless = finish(Counter(end=0), EnvConfig(id="mine"))
+    with pytest.raises(DataError, match=r"'mine' has no time limit.*10,000 steps.*set env\.train\.max_episode_steps"):
+        run(endless, 10_001)
+    assert len(run(finish(Counter(end=10_000), EnvConfig(id="mine")), 10_001)) == 10_000
+    assert len(run(finish(Counter(end=0), EnvConfig(id="mine", max_episode_steps=10_005)), 10_010)) == 10_005
+    limited = finish(gymnasium.wrappers.TimeLimit(Counter(end=0), 10_005), EnvConfig(id="mine"))
+    assert len(run(limited, 10_010)) == 10_005
