@@ -5,6 +5,7 @@ import itertools
 import secrets
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,13 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
-    policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
-    env = DataCollectorWrapper.as_planned(
-        watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
-    )
+    with ExitStack() as after_error:
+        after_error.callback(watched.close)
+        policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
+        env = DataCollectorWrapper.as_planned(
+            watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
+        )
+        after_error.pop_all()
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
         with env, _progress(console) as progress:

@@ -1,5 +1,6 @@
 """Launches the workers of a policy run, as its config says."""
 
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,17 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
     """Launch the reward workers, environment workers, learner and rollout workers; each needs the ones before it."""
     rewards = PolicyRewards(cfg, cluster, out)
     envs = _launch_envs(cfg, cluster, rewards)
+    with ExitStack() as after_error:
+        after_error.callback(_close, envs)
+        workers = _launch_others(cfg, cluster, rewards, envs, expert_data)
+        after_error.pop_all()
+    return workers
+
+
+def _launch_others(
+    cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards, envs: Group, expert_data: Any
+) -> PolicyWorkers:
+    """Launch the learner and the rollout workers, for the spaces that the environments have."""
     task = envs[0].submit("spaces").result()
     threads = cfg.actor.threads or (default_torch_threads() if cfg.actor.model.kind == "cnn" else 1)
     actors = cluster.launch(
@@ -66,6 +78,11 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
         Evaluation(cfg.env.eval, seed=cfg.seed + 10_000, episodes=cfg.runner.eval_episodes),
         make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
     )
+
+
+def _close(envs: Group) -> None:
+    with suppress(Exception):  # the error that led here says more
+        envs.call("close").result()
 
 
 def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards) -> Group:

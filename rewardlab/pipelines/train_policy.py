@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -148,15 +148,17 @@ def _train_on(
 def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any) -> "PolicyTraining":
     """Launch the workers and load the checkpoint that the config names."""
     training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
-    resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
-    if not resumed:
-        training.begin()
-    forget_after(out, training.completed)  # last: if resuming fails, the run keeps its history
+    with training.closed_after_errors():
+        resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
+        if not resumed:
+            training.begin()
+        forget_after(out, training.completed)  # last: if resuming fails, the run keeps its history
     return training
 
 
 def _iterate(training: "PolicyTraining", out: Path, console: Console) -> None:
-    with RunLog(out, total=training.cfg.runner.max_epochs, console=console) as log:
+    total = training.cfg.runner.max_epochs
+    with training.closed_after_errors(), RunLog(out, total=total, console=console) as log:
         while not training.finished:
             metrics = training.iterate()
             log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
@@ -280,6 +282,21 @@ class PolicyTraining:
             self.close()
         return self.saved
 
+    @contextmanager
+    def closed_after_errors(self) -> Iterator[None]:
+        """Close the environments after an error or Ctrl-C, which is raised again.
+
+        Where a worker died there may be something left to save: `abandon` closes them then.
+        """
+        try:
+            yield
+        except (ProcessDied, ProcessLost, NodeLost):
+            raise
+        except BaseException:
+            with suppress(Exception):
+                self.close()
+            raise
+
     def resume(self, checkpoint: Path) -> bool:
         """Load a checkpoint of this run, or only the policy of another run; return whether it is this run's.
 
@@ -333,10 +350,11 @@ class PolicyTraining:
         self.workers.lanes.begin_collecting([*states, *[{"run": run}] * workers][:workers])
 
     def close(self) -> None:
-        """Wait for files that workers are still writing."""
-        self.workers.envs.call("close").result()
-        self.workers.evaluation.env.close()
-        self.rewards.close()
+        """Close the environments, and wait for files that workers are still writing."""
+        with ExitStack() as each:  # the last one first, whatever happens to the others
+            each.callback(self.rewards.close)
+            each.callback(self.workers.evaluation.env.close)
+            each.callback(lambda: self.workers.envs.call("close").result())
 
     def _handle_alarms(self) -> None:
         """Do what `reward.audit.on_alarm` says; "warn" only writes to the log."""

@@ -1,0 +1,90 @@
+"""Environments are closed however a run or a collection ends: a simulator or a robot may need it."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from policy_runs import SMALL_ZOO
+
+from rewardlab.config import load_config
+from rewardlab.errors import RewardlabError
+from rewardlab.pipelines import collect, train_policy
+
+BREAKS = {"never": None, "an error": RuntimeError("a wire came loose"), "Ctrl-C": KeyboardInterrupt()}
+
+
+class Breaking(gymnasium.Env[Any, Any]):
+    """Raises an error in the 20th step of a copy; counts the copies that were made and closed."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    made, closed = 0, 0
+
+    def __init__(self, breaks: str = "never") -> None:
+        self.breaks, self.life = BREAKS[breaks], 0
+        Breaking.made += 1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.np_random.normal(size=2).clip(-1, 1).astype(np.float32), {"success": False}
+
+    def step(self, action: Any) -> Any:
+        self.life += 1
+        if self.breaks is not None and self.life == 20:
+            raise self.breaks
+        return self.np_random.normal(size=2).clip(-1, 1).astype(np.float32), 0.0, self.life % 5 == 0, False, {}
+
+    def close(self) -> None:
+        Breaking.closed += 1
+
+
+gymnasium.register("Breaking-v0", Breaking)
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Breaking, "made", 0)
+    monkeypatch.setattr(Breaking, "closed", 0)
+
+
+def run(tmp_path: Path, config: str, *overrides: str, breaks: str) -> None:
+    where = [f"runner.logger.log_path={tmp_path}", f"data.collection.save_dir={tmp_path / 'episodes'}"]
+    env = ["env.train.id=Breaking-v0", "env.train.processes=1", f"env.train.options.breaks={breaks}"]
+    cfg = load_config(config, [*SMALL_ZOO, *where, *env, *overrides])
+    (collect if cfg.runner.task == "collect" else train_policy).run(cfg)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "error"), [("an error", RuntimeError), ("Ctrl-C", KeyboardInterrupt), ("never", None)]
+)
+@pytest.mark.parametrize("task", ["train_policy", "collect"])
+def test_environments_are_closed_at_the_end(task: str, breaks: str, error: Any, tmp_path: Path) -> None:
+    more = ["data.collection.policy=random", "data.collection.episodes=30", "+env.train.cameras=[]"]
+    overrides = [f"runner.task={task}", *(more if task == "collect" else [])]
+    if error is None:
+        run(tmp_path, "zoo/cartpole_ppo", *overrides, breaks=breaks)
+    else:
+        with pytest.raises(error):
+            run(tmp_path, "zoo/cartpole_ppo", *overrides, breaks=breaks)
+    assert Breaking.closed == Breaking.made == (4 if task == "collect" else 6)
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "error"),
+    [
+        ("zoo/cartpole_ppo", ["runner.task=collect", "data.collection.episodes=9"], "expert"),
+        ("zoo/pendulum_sac", [], "action"),
+        ("zoo/cartpole_ppo", ["runner.resume_dir=."], "checkpoint"),
+    ],
+    ids=["an expert that it does not have", "a learner for other actions", "a directory without a checkpoint"],
+)
+def test_environments_are_closed_if_something_else_cannot_be_made(
+    config: str, overrides: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RewardlabError, match=error):
+        run(tmp_path, config, *overrides, "+env.train.cameras=[]", breaks="never")
+    assert Breaking.closed == Breaking.made > 0
