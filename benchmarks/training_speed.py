@@ -3,10 +3,15 @@
     .venv/bin/python benchmarks/training_speed.py
 
 Both augment, and make the same optimizer steps of the same network. Rounds alternate; the ratio is the median.
+
+    .venv/bin/python benchmarks/training_speed.py layouts
+
+Forward and backward through the encoder alone: pictures in memory with their colours last against colours first.
 """
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +23,7 @@ from rich.table import Table
 from rewardlab.config import config_from_mapping, load_config, text_override
 from rewardlab.data import read_episodes
 from rewardlab.data.frames import tabulate
+from rewardlab.models.resnet import ResNet
 from rewardlab.pipelines import collect
 from rewardlab.rewards import BinaryRewardClassifier, ResNetRewardModel, SuccessClassifier
 from rewardlab.training.fit import Fit
@@ -55,7 +61,29 @@ def compare(name: str, model: SuccessClassifier, place: Path, table: Table) -> N
     table.add_row(name, *speeds, f"{statistics.median(ratios):.2f}x ({ratios[0]:.2f}-{ratios[-1]:.2f})", "0.80x")
 
 
+def layouts() -> None:
+    table = Table("encoder", "frames/s, colours first", "colours last", "last / first (spread)")
+    for arch, width, size in (("resnet10", 32, 64), ("resnet10", 32, 128), ("resnet18", 64, 128)):
+        encoder = ResNet(arch, width=width)
+        pixels = torch.rand(BATCH, 3, size, size)
+        inputs = [pixels, pixels.contiguous(memory_format=torch.channels_last)]
+        times = []
+        for _ in range(ROUNDS + 1):
+            times.append([])
+            for images in inputs:
+                start = time.perf_counter()
+                encoder(images).mean().backward()
+                times[-1].append(time.perf_counter() - start)
+        ratios = sorted(first / last for first, last in times[1:])
+        speeds = [f"{BATCH / statistics.median(column):,.0f}" for column in zip(*times[1:], strict=True)]
+        spread = f"{statistics.median(ratios):.2f}x ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+        table.add_row(f"{arch}, width {width}, {size}x{size}", *speeds, spread)
+    Console(width=120).print(table)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["layouts"]:
+        return layouts()
     title = f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
     table = Table("network", "frames/s from disk", "from memory", "disk / memory (spread)", "bar", title=title)
     with tempfile.TemporaryDirectory() as folder:
