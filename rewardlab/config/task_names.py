@@ -8,6 +8,8 @@ from typing import Any
 NOT_IN_NAMES = ("render_mode", "render_backend", "stepping")
 # Values of ManiSkill's options that names leave out. A GPU draws other pictures than a CPU, so that is in the name.
 DEFAULTS = {"sim_backend": "cpu"}
+# Settings that change what is done, but not how a state looks; of any environment, of ManiSkill, of the built-in task.
+NOT_IN_PICTURES = ("action_repeat", "control_mode", "motion_noise")
 
 
 def task_name(
@@ -26,6 +28,16 @@ def task_name(
     if wrappers:
         settings["wrappers"] = [_with_settings(name, dict(_dotted(own))) for name, own in wrappers]
     return _with_settings(env_id.rpartition(":")[2], settings)
+
+
+def parts_in_pictures(task: str) -> tuple[str, ...]:
+    """Return the parts of a task's name that may change how its frames look: the id, and most settings.
+
+    Names are equal in these parts if the settings in NOT_IN_PICTURES are their only difference.
+    """
+    env_id, _, settings = task.partition(" [")
+    parts = settings.removesuffix("]").split(", ")  # also splits lists, in all names alike
+    return env_id, *(part for part in parts if part and part.partition("=")[0] not in NOT_IN_PICTURES)
 
 
 def _dotted(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
