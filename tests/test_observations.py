@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.data import RewardDataCollector, read_episodes
-from rewardlab.envs.step_results import CameraFrames
+from rewardlab.envs.camera_frames import CameraFrames
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.models.encoders import make_encoder

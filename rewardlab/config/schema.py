@@ -5,7 +5,6 @@ path exists is checked by `rewardlab.config.run_checks`. A `None` default always
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
@@ -24,6 +23,7 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 from rewardlab.arguments import check_path, check_seed, split_device
+from rewardlab.config.task_names import task_name
 from rewardlab.frame_choice import FrameChoice
 from rewardlab.frame_sizes import Resize
 
@@ -153,32 +153,6 @@ class RunnerConfig:
     logger: LoggerConfig = LoggerConfig()
 
 
-# Options that say where and how things are computed, not what. Other values of `sim_backend` draw other pictures.
-_NOT_OF_THE_TASK = ("render_mode", "render_backend", "stepping")
-
-
-def _dotted(options: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Options by their dotted names, without nulls."""
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}", value
-
-
-def _written(name: str, settings: dict[str, Any]) -> str:
-    """Return a name with settings, in one form: sorted, texts without quotes."""
-    if not settings:
-        return name
-    texts = (f"{key}={json.dumps(value, default=_kind)}" for key, value in sorted(settings.items()))
-    return f"{name} [{', '.join(texts)}]".replace('"', "")
-
-
-def _kind(value: object) -> str:
-    """Stand for a Python object, which no config file has."""
-    return type(value).__name__
-
-
 @section
 class WrapperConfig:
     name: Annotated[str, BeforeValidator(_module_and_name)]  # module:name of a class
@@ -204,19 +178,8 @@ class EnvConfig:
 
     @property
     def task(self) -> str:
-        """Name of the task in episodes and reports: the id, and the settings that change what is seen or done.
-
-        Such as `maniskill/PickCube-v1 [action_repeat=2, control_mode=pd_ee_delta_pos]`. Values of null are left out.
-        """
-        options = {name: value for name, value in self.options.items() if name not in _NOT_OF_THE_TASK}
-        settings: dict[str, Any] = dict(_dotted(options))
-        if settings.get("sim_backend") == "cpu":
-            del settings["sim_backend"]
-        if self.action_repeat != 1:
-            settings["action_repeat"] = self.action_repeat
-        if self.wrappers:
-            settings["wrappers"] = [_written(wrapper.name, dict(_dotted(wrapper.options))) for wrapper in self.wrappers]
-        return _written(self.id.rpartition(":")[2], settings)
+        """Name of the task in episodes and reports: the id, and the settings that change what is seen or done."""
+        return task_name(self.id, self.options, self.action_repeat, [(w.name, w.options) for w in self.wrappers])
 
     @property
     def frame_size(self) -> tuple[int, int]:

@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rewardlab.data.episodes import Array, Columns
-from rewardlab.envs.step_results import Bools, CameraFrames, Frames, Infos
+from rewardlab.envs.camera_frames import CameraFrames, Frames
+from rewardlab.envs.step_results import Bools, Infos
 from rewardlab.frame_choice import FrameChoice
 from rewardlab.keys import IMAGES
 

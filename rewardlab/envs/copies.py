@@ -286,8 +286,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> dict[str, Array]:
         """Return frames uint8 [n, H, W, 3] by camera, of all environments or of `env_ids`."""
         rows = list(range(self.num_envs)) if env_ids is None else [int(row) for row in env_ids]
-        shares, places = self._share_out(rows)
-        parts = self._ask("draw", [(own, tuple(cameras), image_size, final) if own else None for own in shares])
+        parts, places = self._ask_by_group("draw", rows, tuple(cameras), image_size, final)
         drawn = {camera: np.concatenate([part[camera] for part in parts]) for camera in cameras}
         if places != sorted(places):
             drawn = {camera: frames[places] for camera, frames in drawn.items()}
@@ -314,11 +313,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
             self._memory.close()
 
     def _reset(self, rows: list[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
-        shares, places = self._share_out(rows)
-        seeded = [[seeds[all_rows[row]] for row in own] for own, all_rows in zip(shares, self._rows, strict=True)]
-        calls = [(own, chosen, options) if own else None for own, chosen in zip(shares, seeded, strict=True)]
-        answers = [result for answer in self._ask("reset", calls) for result in answer]
-        results = [answers[place] for place in places]
+        results = self._ask_rows("reset", rows, options, each=[[seeds[row] for row in rows]])
         for row, (observation, _) in zip(rows, results, strict=True):
             self._latest[row] = observation
         return results
@@ -334,21 +329,28 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         warn_about_seeds(str(self._name), first, again, others[0] if others else None, fixed_start=fixed_start)
         return [*newest, *results[1:]]
 
-    def _share_out(self, rows: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-        """Return the share of each group, in its own numbers, and the place of each row in all answers together."""
-        groups = len(self._rows)
-        order = sorted(range(len(rows)), key=lambda place: (rows[place] % groups, rows[place]))
-        shares: list[list[int]] = [[] for _ in range(groups)]
-        for place in order:
-            shares[rows[place] % groups].append(rows[place] // groups)
-        return shares, np.argsort(order).tolist()
-
-    def _ask_rows(self, method: str, rows: Sequence[int], *args: Any) -> list[Any]:
+    def _ask_rows(self, method: str, rows: Sequence[int], *args: Any, each: Sequence[Sequence[Any]] = ()) -> list[Any]:
         """Return what a method of groups says of each of these rows."""
-        shares, places = self._share_out(rows)
-        answers = self._ask(method, [(own, *args) if own else None for own in shares])
+        answers, places = self._ask_by_group(method, rows, *args, each=each)
         found = [value for answer in answers for value in answer]
         return [found[place] for place in places]
+
+    def _ask_by_group(
+        self, method: str, rows: Sequence[int], *args: Any, each: Sequence[Sequence[Any]] = ()
+    ) -> tuple[list[Any], list[int]]:
+        """Call a method of every group that has some of the rows; return its answers, and where in them each row is.
+
+        The method is given the rows of its group, by the group's own numbers, then from each sequence in `each` the
+        values of these rows, then `args`.
+        """
+        groups = len(self._rows)
+        order = sorted(range(len(rows)), key=lambda place: (rows[place] % groups, rows[place]))
+        calls: list[tuple[Any, ...] | None] = []
+        for group in range(groups):
+            own = [place for place in order if rows[place] % groups == group]
+            values = ([one[place] for place in own] for one in each)
+            calls.append(([rows[place] // groups for place in own], *values, *args) if own else None)
+        return self._ask(method, calls), np.argsort(order).tolist()
 
     def _ask(self, method: str, shares: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Call a method of every group that has a share of the arguments, at the same time in all processes."""

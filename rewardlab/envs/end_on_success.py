@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from rewardlab.envs.step_results import FINAL_FRAMES, Bools, CameraFrames, Frames
+from rewardlab.envs.camera_frames import FINAL_FRAMES, CameraFrames, Frames
+from rewardlab.envs.step_results import Bools
 from rewardlab.frame_sizes import FrameSize
 from rewardlab.observations import as_observation, final_rows, to_numpy
 

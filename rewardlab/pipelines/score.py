@@ -22,6 +22,7 @@ from rewardlab.registry import unknown_name
 from rewardlab.rewards import RewardManager, SuccessClassifier
 from rewardlab.rewards.classifier import MINI_BATCH
 from rewardlab.rewards.manager import RewardTerm
+from rewardlab.rewards.trained_tasks import warn_about_episodes
 
 Frame = npt.NDArray[np.uint8]
 Snapshot = dict[str, Path]  # one moment: a picture file for each camera
@@ -136,12 +137,15 @@ def score_files(
     for done, result in enumerate(_score_snapshots(model, inputs.snapshots, term), start=1):
         yield result
         progress(done)
+    tasks = set()
     for number, episode in enumerate(inputs.episodes, start=done):
         try:
             yield _score_episode(model, episode, term, strip, progress, number)
+            tasks.add(episode.facts.task)
         except DataError as error:
             yield Problem(episode.path, str(error))
         progress(number + 1)
+    warn_about_episodes(model.tasks, tasks)
 
 
 class _Pictures(NamedTuple):

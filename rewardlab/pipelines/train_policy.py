@@ -34,6 +34,7 @@ from rewardlab.reports.run_log import (
     forget_after,
     read_history,
 )
+from rewardlab.rewards.trained_tasks import warn_about_run
 from rewardlab.run_state import (
     after_making_room,
     checkpoint_directory,
@@ -69,6 +70,8 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     """
     refuse_robot_keys(cfg)
     _warn_about_cut_episodes(cfg)
+    if cfg.reward.use_reward_model:
+        warn_about_run(cfg.reward, cfg.env.train.task)
     console = console or make_console()
     out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
     with run_lock(out, checkpoint_directory(cfg)):

@@ -40,6 +40,7 @@ from rewardlab.rewards.base import (
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.rewards.labelled_frames import LabelledFrames
 from rewardlab.rewards.pretrained_encoder import read_pretrained_encoder
+from rewardlab.rewards.trained_tasks import Tasks
 from rewardlab.rewards.zoo.transitions import read_images, read_labels
 
 MINI_BATCH = 256
@@ -87,6 +88,7 @@ class SuccessClassifier(BaseRewardModel):
         self.metrics: dict[str, Any] = {}
         self.notes: list[str] = []
         self.used_episodes: UsedEpisodes | None = None  # for training and validation; None: not recorded
+        self.tasks: Tasks | None = None  # of these episodes, by name; likewise
         self.updates = 0
         self._frames = LabelledFrames(seed)
         self._held_out: FrameTable | None = None
@@ -244,10 +246,15 @@ class SuccessClassifier(BaseRewardModel):
                     "Train it again with `rewardlab train-reward`, or set data.data_path to labelled episodes"
                 )
             train, self._held_out = split_frames(read_episodes(*data.paths), data, seed)
-            self.used_episodes = UsedEpisodes.record(train, self._held_out, data, seed)
+            self.record_episodes(train, self._held_out, data, seed)
         else:
             train, self._held_out = self.used_episodes.find(data.paths)
         self._frames.replay(train, self.image_keys)
+
+    def record_episodes(self, train: FrameTable, held_out: FrameTable, data: DataConfig, seed: int) -> None:
+        """Record the episodes that the model is trained and validated on, and their tasks; a checkpoint stores both."""
+        self.used_episodes = UsedEpisodes.record(train, held_out, data, seed)
+        self.tasks = tuple(sorted({episode.facts.task for episode in train.episodes}))
 
     def calibrate(self, held_out: FrameTable, target_fpr: float, seed: int = 0) -> tuple[FrameScores, TrustFigures]:
         """Choose the temperature and the threshold on held-out frames; return their scores and the model's metrics."""
@@ -309,6 +316,7 @@ class SuccessClassifier(BaseRewardModel):
             "metrics": self.metrics,
             "notes": self.notes,
             "used_episodes": None if self.used_episodes is None else vars(self.used_episodes),
+            "tasks": self.tasks,
         }
 
     def state_dict(self) -> dict[str, Tensor]:

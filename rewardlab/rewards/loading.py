@@ -23,6 +23,7 @@ from rewardlab.rewards.base import REWARD_MODELS, BaseRewardModel, ScalarLogger
 from rewardlab.rewards.checkpoint import StoredModel, read_checkpoint
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.foreign import KERNEL, infer_config, keeps_feature_map
+from rewardlab.rewards.trained_tasks import read_tasks
 
 # Keys of a reward model's config that are not arguments of its class.
 _NOT_MODEL_ARGUMENTS = ("checkpoint_path", "debug_save_dir", "weight", "cotrain", "name", "ends_episode")
@@ -276,6 +277,7 @@ def _load_facts(model: SuccessClassifier, config: Mapping[str, Any], stored: Sto
         model.notes = [str(note) for note in config.get("notes") or []]
         used = config.get("used_episodes")
         model.used_episodes = None if used is None else UsedEpisodes(**used)
+        model.tasks = read_tasks(config)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{stored.source}: threshold, temperature, class_prior, metrics or used_episodes is broken ({error})"

@@ -12,7 +12,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.data.episodes import Array
-from rewardlab.envs.step_results import Bools, CameraFrames, Infos, autoreset_mode, check_autoreset
+from rewardlab.envs.camera_frames import CameraFrames
+from rewardlab.envs.step_results import Bools, Infos, autoreset_mode, check_autoreset
 from rewardlab.errors import ConfigError
 from rewardlab.observations import copy_observation, final_rows, to_numpy
 from rewardlab.rewards.manager import ESTIMATE, RewardManager, RewardTerm, compute_reward, place_estimates

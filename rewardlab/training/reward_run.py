@@ -17,7 +17,7 @@ from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
-from rewardlab.data.used_episodes import UsedEpisodes, split_frames
+from rewardlab.data.used_episodes import split_frames
 from rewardlab.errors import ConfigError, DataError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import check_weights
@@ -195,7 +195,7 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
     """Choose temperature and threshold, compute metrics, and store them with the best weights and a report."""
     model = load_success_classifier(best, device=fit.device)
     scores, figures = model.calibrate(validation, cfg.threshold.target_fpr, cfg.seed)
-    model.used_episodes = UsedEpisodes.record(fit.loader.table, validation, cfg.data, cfg.seed)
+    model.record_episodes(fit.loader.table, validation, cfg.data, cfg.seed)
     facts = _facts(cfg, model, fit, validation)
     pictures = {
         "roc.png": roc_plot(scores, figures),
@@ -220,9 +220,8 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
 
 def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation: FrameTable) -> dict[str, str]:
     train = fit.loader.table
-    tasks = sorted({episode.facts.task for episode in train.episodes})
     return {
-        "task": ", ".join(tasks),
+        "task": ", ".join(model.tasks or ()),
         "training data": train.describe(),
         "held-out data": validation.describe(),
         "data directory": ", ".join(cfg.data.paths),

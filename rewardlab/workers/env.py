@@ -13,8 +13,9 @@ from rewardlab.data.episodes import Array
 from rewardlab.data.packed_batch import PackedBatch, pack
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
+from rewardlab.envs.camera_frames import CameraFrames
 from rewardlab.envs.end_on_success import EndOnSuccess
-from rewardlab.envs.step_results import CameraFrames, following_success, says_success
+from rewardlab.envs.step_results import following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
 from rewardlab.observations import (

@@ -54,6 +54,16 @@ def test_one_config_builds_on_another() -> None:
     assert set(cfg.env.train.options["randomize"]) == {"light", "colors", "camera", "distractors", "object_size"}
 
 
+def test_episodes_of_maniskill_and_of_metaworld_have_directories_of_their_own() -> None:
+    """A directory is read to the bottom, so that neither may be below the other."""
+    metaworld = load_config("metaworld_collect").data.collection.save_dir
+    assert load_config("metaworld_reward", check_files=False).data.paths == (metaworld,)
+    for name in ("maniskill_ppo_mlp_collect", "maniskill_sac_mlp_collect"):
+        maniskill = Path(load_config(name, check_files=False).data.collection.save_dir)
+        assert maniskill.parts[0] == "collected_data"  # what docs/simulators.md names as --data
+        assert maniskill.parts[0] not in Path(metaworld).parts
+
+
 def test_a_users_file_builds_on_a_shipped_one(tmp_path: Path) -> None:
     cfg = load_config(write(tmp_path, "mine", "defaults: [tabletop_peginsertion, _self_]\nseed: 7\n"))
     assert (cfg.seed, cfg.env.train.id) == (7, "tabletop/PegInsertion")

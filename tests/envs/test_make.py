@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rewardlab.config.schema import EnvConfig, WrapperConfig
+from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.policies import make_policy
 from rewardlab.envs.tabletop import TabletopVectorEnv
@@ -232,28 +232,3 @@ def test_wrappers_of_a_batch_are_vector_wrappers() -> None:
     assert env.step(np.zeros(2, int))[1].tolist() == [-5, -5]
     with pytest.raises(ConfigError, match="is for a single environment, but 'toy/BitFlip' is stepped as one batch"):
         make_vec_env("toy/BitFlip", wrappers=[{"name": "gymnasium.wrappers:TimeLimit"}], **settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "task"),
-    [
-        ({"id": "CartPole-v1", "num_envs": 8, "reward": "sparse"}, "CartPole-v1"),
-        ({"id": "package:Fetch-v1", "options": {"render_mode": "rgb_array", "seed": None}}, "Fetch-v1"),
-        (
-            {"id": "maniskill/PickCube-v1", "action_repeat": 2, "options": {"control_mode": "ee", "a": {"b": True}}},
-            "maniskill/PickCube-v1 [a.b=true, action_repeat=2, control_mode=ee]",
-        ),
-        ({"id": "maniskill/PickCube-v1", "options": {"sim_backend": "cpu"}}, "maniskill/PickCube-v1"),
-        (
-            {"id": "maniskill/PickCube-v1", "options": {"sim_backend": "gpu", "stepping": "auto"}},
-            "maniskill/PickCube-v1 [sim_backend=gpu]",
-        ),
-        (
-            {"id": "X-v0", "wrappers": ({"name": "m:A"}, {"name": "m:B", "options": {"n": 2}})},
-            "X-v0 [wrappers=[m:A, m:B [n=2]]]",
-        ),
-    ],
-)
-def test_options_are_part_of_the_name_of_a_task(settings: dict[str, Any], task: str) -> None:
-    wrappers = tuple(WrapperConfig(**wrapper) for wrapper in settings.pop("wrappers", ()))
-    assert EnvConfig(**settings, wrappers=wrappers).task == task
