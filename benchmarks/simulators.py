@@ -291,7 +291,7 @@ def main() -> None:
     first.add_argument("--tasks", nargs="+", default=["drawer-close-v3", "door-close-v3"])
     first.add_argument("--shuffled", action="store_true", help="exchange the labels of all frames at random")
     first.add_argument("--naive", action="store_true", help="classifiers of 32 episodes of the expert alone")
-    first.add_argument("--own-threshold", action="store_true", help="always use the threshold that the classifier stores")
+    first.add_argument("--own-threshold", action="store_true", help="the threshold that classifiers store, always")
     first.set_defaults(run=metaworld)
     second = commands.add_parser("maniskill")
     second.add_argument("--task", default="PickCube-v1")
