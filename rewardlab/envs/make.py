@@ -12,6 +12,7 @@ from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.drawing_drivers import choose_drivers_on_import
 from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.single import find_wrapper, policy_steps, wrap
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
@@ -35,11 +36,12 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     """
     cfg = _checked(env, settings) if isinstance(env, str) else env
     _refuse(cfg, "target_ee_pose")
-    make, cfg = _find_family(cfg)
-    made = make(cfg)
-    if not _has_pictures(made):
-        _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
-    return _wrapped(made, cfg)
+    with choose_drivers_on_import():
+        make, cfg = _find_family(cfg)
+        made = make(cfg)
+        if not _has_pictures(made):
+            _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
+        return _wrapped(made, cfg)
 
 
 def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:

@@ -15,7 +15,7 @@ import numpy as np
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame
 from rewardlab.envs.metaworld.meshes import merge_vertices, merging_distance
-from rewardlab.envs.metaworld.opengl import open_context
+from rewardlab.envs.opengl import open_context
 from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.registry import unknown_name

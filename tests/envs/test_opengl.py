@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rewardlab.envs.metaworld import opengl
+from rewardlab.envs import opengl
 
 
 @pytest.mark.parametrize(
