@@ -90,3 +90,4 @@ def misbehave(action: int) -> None:
 
 
 gymnasium.register("copy-toys/Walk-v0", "copy_toys:WalkEnv")
+gymnasium.register("copy-toys/Lambda-v0", lambda **options: WalkEnv(**options), max_episode_steps=5)
