@@ -15,46 +15,12 @@ import numpy as np
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame
 from rewardlab.envs.metaworld.meshes import merge_vertices, merging_distance
+from rewardlab.envs.metaworld.options import FreeCamera
 from rewardlab.envs.opengl import open_context
-from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
-from rewardlab.registry import unknown_name
 
 HIDDEN, SHOWN = 5, 0  # groups of MuJoCo's sites
 OWN_SIZE = (480, 480)  # height and width of pictures whose size nobody named
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreeCamera:
-    """Where the camera `base_camera` stands: it looks at a point from a distance, angles are in degrees."""
-
-    lookat: tuple[float, float, float] = (0.0, 0.75, 0.1)
-    distance: float = 1.0
-    azimuth: float = 130.0
-    elevation: float = -35.0
-
-
-def read_camera(options: Any) -> FreeCamera:
-    """Return the camera that `options.camera` describes; keys that are not given keep their default."""
-    title, names = "options.camera", [field.name for field in fields(FreeCamera)]
-    if not isinstance(options, dict):
-        raise ConfigError(f"{title}: found {options!r}, expected a mapping with some of {', '.join(names)}")
-    for name, value in options.items():
-        if name not in names:
-            raise ConfigError(unknown_name(f"key of {title}", str(name), names))
-        numbers, count = ([*value], 3) if isinstance(value, (list, tuple)) else ([value], 1)
-        if len(numbers) != count or count != (3 if name == "lookat" else 1) or not all(map(_is_finite, numbers)):
-            expected = "3 numbers: x, y, z in metres" if name == "lookat" else "a number"
-            raise ConfigError(f"{title}.{name}: found {value!r}, expected {expected}")
-    found: dict[str, Any] = {name: tuple(value) if name == "lookat" else value for name, value in options.items()}
-    camera = FreeCamera(**found)
-    if camera.distance <= 0:
-        raise ConfigError(f"{title}.distance: found {camera.distance}, expected more than 0 metres")
-    return camera
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 @dataclass(frozen=True)

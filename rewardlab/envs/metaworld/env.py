@@ -10,7 +10,8 @@ from gymnasium import spaces
 
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame, Size
-from rewardlab.envs.metaworld.drawing import OWN_SIZE, FreeCamera, ScenePose, shared_canvas
+from rewardlab.envs.metaworld.drawing import OWN_SIZE, ScenePose, shared_canvas
+from rewardlab.envs.metaworld.options import FreeCamera
 from rewardlab.envs.missing import missing_package
 from rewardlab.envs.opengl import choose_backend, unusable_backend
 from rewardlab.errors import ConfigError, DataError
