@@ -41,13 +41,24 @@ def test_a_simulator_that_the_module_of_an_id_imports_is_told_before(chosen: lis
     assert sys.meta_path == finders
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_mujoco_environment_of_gymnasium_is_drawn_without_a_screen(processes: int) -> None:
+@pytest.fixture
+def can_draw() -> None:
     pytest.importorskip("mujoco", reason="MuJoCo is not installed: make metaworld")
     if find_backend() is None:
         pytest.skip("no OpenGL that needs no screen: make metaworld")
-    assert float(run_env("HalfCheetah-v5", processes, PRINT_CONTRAST)) > 20
+
+
+@pytest.mark.usefixtures("can_draw")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_mujoco_environment_of_gymnasium_is_drawn_without_a_screen(processes: int) -> None:
+    assert float(run_env("HalfCheetah-v5", processes, PRINT_CONTRAST).stdout) > 20
+
+
+@pytest.mark.usefixtures("can_draw")
+def test_an_environment_that_was_drawn_and_nobody_closes_ends_in_silence() -> None:
+    """EGL ends before Python takes the environment apart."""
+    assert run_env("HalfCheetah-v5", 1, f"{PRINT_CONTRAST}; sys.exit()").stderr == ""
 
 
 def test_an_environment_without_simulator_imports_none() -> None:
-    assert run_env("CartPole-v1", 1, PRINT_SIMULATORS) == "[]\n"
+    assert run_env("CartPole-v1", 1, PRINT_SIMULATORS).stdout == "[]\n"

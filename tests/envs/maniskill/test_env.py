@@ -136,4 +136,4 @@ def test_experts_succeed(make: Any, task: str) -> None:
 
 
 def test_maniskills_own_id_is_drawn_without_a_gpu(simulator_installed: None) -> None:
-    assert float(run_env("mani_skill.envs:PickCube-v1", 2, PRINT_CONTRAST)) > 20
+    assert float(run_env("mani_skill.envs:PickCube-v1", 2, PRINT_CONTRAST).stdout) > 20
