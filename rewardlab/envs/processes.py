@@ -32,7 +32,9 @@ from rewardlab.data.episodes import Array
 from rewardlab.envs.shared_memory import SharedMemory
 from rewardlab.errors import ConfigError, ProcessDied, ProcessLost, RewardlabError, is_users_file
 
-TIMEOUT = "REWARDLAB_ENV_TIMEOUT"  # environment variable: seconds without an answer after which a process is replaced
+# Environment variable: seconds without an answer after which a process is replaced. While copies are built, they are at
+# least _TIMEOUT for each copy.
+TIMEOUT = "REWARDLAB_ENV_TIMEOUT"
 _TIMEOUT = 300.0
 SOON = 60.0  # seconds of work after a replacement; a process that dies again before is an error
 _CLOSING = 5.0  # seconds that environments have to close
