@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -67,6 +69,26 @@ class WalkEnv(gymnasium.Env[Any, Any]):
 
     def scripted_action(self, scale: int = 1) -> int:
         return self.steps * scale
+
+
+class ServerEnv(WalkEnv):
+    """Starts a program that it never ends, as a simulator may, steps slowly, and leaves a file when it is closed."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__("box")
+        self.directory = Path(directory)
+        self.server = subprocess.Popen(["sleep", "1000"])
+
+    def server_pid(self) -> int:
+        return self.server.pid
+
+    def step(self, action: Any) -> Any:
+        (self.directory / f"stepping {self.server.pid}").touch()
+        time.sleep(0.3)
+        return super().step(action)
+
+    def close(self) -> None:
+        (self.directory / f"closed {self.server.pid}").touch()
 
 
 class MisbehavedError(Exception):

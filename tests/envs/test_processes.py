@@ -14,7 +14,7 @@ import copy_toys
 import gymnasium
 import numpy as np
 import pytest
-from copy_toys import CRASH, DIE, EXIT, HANG, RAISE, RETURN_A_LAMBDA, WALK, WARN, MisbehavedError, WalkEnv
+from copy_toys import CRASH, DIE, EXIT, HANG, RAISE, RETURN_A_LAMBDA, WALK, WARN, MisbehavedError, ServerEnv, WalkEnv
 
 from rewardlab.envs import make_vec_env, processes
 from rewardlab.envs.copies import CopiesVectorEnv
@@ -242,6 +242,47 @@ def test_processes_end_with_their_parent() -> None:
         assert len(children) == 2
         parent.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not any(map(is_running, children)))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[CopiesVectorEnv, list[int]]]:
+    """Two copies in two processes, each of which has started a program; and the programs."""
+    env = CopiesVectorEnv([partial(ServerEnv, str(tmp_path))] * 2, 2, "server")
+    servers = list(env.call("server_pid"))
+    yield env, servers
+    env.close()
+    for pid in filter(is_running, servers):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_what_a_process_has_started_ends_with_it(
+    served: tuple[CopiesVectorEnv, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, (first, second) = served
+    env.reset(seed=0)
+    with monkeypatch.context() as patched:
+        patched.setenv("REWARDLAB_ENV_TIMEOUT", "1")
+        with pytest.raises(ProcessDied, match="gave no answer for 1 s"):
+            env.step([HANG, WALK])
+    assert wait_until(lambda: not is_running(first))
+    assert is_running(second)
+    env.close()
+    assert wait_until(lambda: not is_running(second))
+
+
+def test_environments_are_closed_also_in_the_middle_of_a_step(
+    served: tuple[CopiesVectorEnv, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-C."""
+    env, servers = served
+    env.reset(seed=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(processes._Process, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            env.step([WALK, WALK])
+    assert wait_until(lambda: all((tmp_path / f"stepping {pid}").exists() for pid in servers))
+    env.close()
+    assert all((tmp_path / f"closed {pid}").exists() for pid in servers)
 
 
 def is_running(pid: int) -> bool:
