@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
@@ -53,7 +54,7 @@ class CopyDescription:
     action_space: gymnasium.Space[Any]
     metadata: dict[str, Any]
     render_mode: str | None
-    spec: Any
+    spec: EnvSpec | None  # without what builds the environment
     camera_names: tuple[str, ...]
 
 
@@ -170,7 +171,7 @@ class CopyGroup:
     def describe(self) -> CopyDescription:
         env = self.copies[0].env
         spaces = env.observation_space, env.action_space
-        return CopyDescription(*spaces, env.metadata, env.render_mode, env.spec, camera_names(env))
+        return CopyDescription(*spaces, env.metadata, env.render_mode, _without_makers(env.spec), camera_names(env))
 
     def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
         return [self.copies[row].reset(seed, options) for row, seed in zip(rows, seeds, strict=True)]
@@ -407,3 +408,10 @@ def child_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int
     if len(seed) != count:
         raise ValueError(f"seed has {len(seed)} values; expected one for each of the {count} environments")
     return list(seed)
+
+
+def _without_makers(spec: EnvSpec | None) -> EnvSpec | None:
+    """Return a spec without what builds the environment: a lambda among it could not be sent to another process."""
+    if spec is None:
+        return None
+    return replace(spec, entry_point=None, vector_entry_point=None, kwargs={}, additional_wrappers=())

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from rewardlab.envs.metaworld.opengl import EGL_PACKAGES, VARIABLE, find_backend
+from rewardlab.envs.opengl import EGL_PACKAGES, VARIABLE, find_backend
 from rewardlab.envs.probe import why_it_fails
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.screen import say, say_error

@@ -12,7 +12,9 @@ from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.drawing_drivers import choose_drivers_on_import
 from rewardlab.envs.gym import make_gym_vec_env
+from rewardlab.envs.options import check_option_names
 from rewardlab.envs.single import find_wrapper, policy_steps, wrap
 from rewardlab.envs.tabletop.env import EPISODE_STEPS, TabletopVectorEnv
 from rewardlab.errors import ConfigError
@@ -35,11 +37,12 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     """
     cfg = _checked(env, settings) if isinstance(env, str) else env
     _refuse(cfg, "target_ee_pose")
-    make, cfg = _find_family(cfg)
-    made = make(cfg)
-    if not _has_pictures(made):
-        _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
-    return _wrapped(made, cfg)
+    with choose_drivers_on_import():
+        make, cfg = _find_family(cfg)
+        made = make(cfg)
+        if not _has_pictures(made):
+            _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
+        return _wrapped(made, cfg)
 
 
 def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:
@@ -93,7 +96,7 @@ def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
 @FAMILIES.register("tabletop")
 def _make_tabletop(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     _refuse(cfg, "processes")  # a batch of tables is one array
-    _check_options(cfg, _TABLETOP_OPTIONS)
+    check_option_names(cfg.id, cfg.options, _TABLETOP_OPTIONS)
     env = TabletopVectorEnv(
         cfg.id.removeprefix("tabletop/"),
         cfg.num_envs,
@@ -117,7 +120,7 @@ def _make_toy(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     if cfg.id != bitflip.ID:
         raise ConfigError(unknown_name("environment", cfg.id, [bitflip.ID, keydoor.ID]))
     _refuse(cfg, "processes", "reward", "obs_mode", "success_hold_steps")  # a batch of bits is one array
-    _check_options(cfg, _BITFLIP_OPTIONS)
+    check_option_names(cfg.id, cfg.options, _BITFLIP_OPTIONS)
     env = bitflip.BitFlipVectorEnv(
         cfg.num_envs, max_episode_steps=cfg.max_episode_steps, action_repeat=cfg.action_repeat, **cfg.options
     )
@@ -137,9 +140,3 @@ def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     from rewardlab.envs.maniskill.make import make_maniskill_vec_env
 
     return make_maniskill_vec_env(cfg)
-
-
-def _check_options(cfg: EnvConfig, offered: tuple[str, ...]) -> None:
-    for name in cfg.options:
-        if name not in offered:
-            raise ConfigError(unknown_name(f"option of '{cfg.id}'", name, offered))

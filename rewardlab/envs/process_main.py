@@ -23,6 +23,7 @@ from gymnasium.vector.utils import concatenate
 
 from rewardlab.envs.cameras import Size
 from rewardlab.envs.copies import CopyDescription, CopyGroup, CopyStep, Info
+from rewardlab.envs.drawing_drivers import choose_drivers_on_import
 from rewardlab.envs.processes import Answer, FramePlaces
 from rewardlab.envs.shared_memory import SharedMemory, rows_of, shared_observations
 from rewardlab.errors import ConfigError, DataError
@@ -37,17 +38,20 @@ class CopyProcess:
         self._rows: Any = None  # of the observations of all copies; None: they are returned
 
     def build(self, makers: bytes) -> CopyDescription:
+        with choose_drivers_on_import():
+            self.group = CopyGroup(self._unpack(makers))
+        description = self.group.describe()
+        self._space = description.observation_space
+        return description
+
+    def _unpack(self, makers: bytes) -> Any:
         try:
-            made = pickle.loads(makers)
+            return pickle.loads(makers)
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"'{self._name}' cannot be built in another process: {error}. Define and register it in a module that "
                 "can be imported, or set env.train.processes=1"
             ) from error
-        self.group = CopyGroup(made)
-        description = self.group.describe()
-        self._space = description.observation_space
-        return description
 
     def share_observations(self, num_envs: int, rows: range) -> None:
         """From now on, write the observations of these copies into these rows."""

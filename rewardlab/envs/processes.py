@@ -26,12 +26,15 @@ from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from rewardlab.data.episodes import Array
 from rewardlab.envs.shared_memory import SharedMemory
 from rewardlab.errors import ConfigError, ProcessDied, ProcessLost, RewardlabError, is_users_file
 
-TIMEOUT = "REWARDLAB_ENV_TIMEOUT"  # environment variable: seconds without an answer after which a process is replaced
+# Environment variable: seconds without an answer after which a process is replaced. While copies are built, they are at
+# least _TIMEOUT for each copy.
+TIMEOUT = "REWARDLAB_ENV_TIMEOUT"
 _TIMEOUT = 300.0
 SOON = 60.0  # seconds of work after a replacement; a process that dies again before is an error
 _CLOSING = 5.0  # seconds that environments have to close
@@ -179,11 +182,33 @@ def packed_makers(name: str, makers: Sequence[Callable[[], Any]]) -> bytes:
     except Exception as error:
         found = str(error)
     if found:
+        expected = _expected_instead(makers[0], found)
         raise ConfigError(
-            f"'{name}' cannot be built in another process: {found}. Define and register it in a module of its own and "
-            "import that, or set env.train.processes=1"
+            f"'{name}' cannot be built in another process: {found}. {expected}, or set env.train.processes=1"
         )
     return packed
+
+
+def _expected_instead(maker: Callable[[], Any], found: str) -> str:
+    """Return what another process could build instead of something in the script, or a lambda, or a local class."""
+    if "__main__" in found:
+        return "Define and register it in a module of its own and import that"
+    for part in getattr(maker, "args", ()):
+        if isinstance(part, EnvSpec) and not _can_be_pickled(part):
+            module = getattr(part.entry_point, "__module__", "module")
+            return (
+                "Register it with entry_point='module:Class' or a function that a module defines, or name the module "
+                f"that registers it, such as env.train.id={module}:{part.id}"
+            )
+    return "Expected functions and classes that a module defines, also among its options: no lambdas, no local ones"
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return False
+    return True
 
 
 def timeout() -> float:

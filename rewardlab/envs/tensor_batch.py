@@ -69,7 +69,8 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
     the same step. Unlike copies, the environments are always drawn together.
 
     The reward is the simulator's, summed over the `action_repeat` steps of an action, or with `sparse` 1 if these end
-    in success. A state that the simulator calls a failure (`fail`) ends an episode too.
+    in success. A state that the simulator calls a failure (`fail`) ends an episode too: of the same action, no later
+    reward, success or observation counts, but pictures are of its end.
     """
 
     def __init__(
@@ -117,10 +118,14 @@ class TensorBatchEnv(VectorEnv[Any, Any, Any]):
         actions = torch.as_tensor(actions, device=self.device)
         self._drawn = {}
         reward, failed = self._zeros(torch.float32), self._zeros(torch.bool)
+        state, infos = None, {}
         for _ in range(self._repeat):  # for all: a batch cannot stop where an episode has failed
-            state, dense, found = self._simulator.step(actions)
+            next_state, dense, found = self._simulator.step(actions)
+            next_infos = _facts(found)
             reward = reward + torch.where(failed, 0.0, dense)
-            infos = _facts(found)
+            if state is not None and FAIL in next_infos:
+                next_state, next_infos = _choose(failed, state, next_state), _choose(failed, infos, next_infos)
+            state, infos = _copy(next_state) if self._repeat > 1 else next_state, next_infos
             failed = failed | infos.get(FAIL, failed).bool()
         if self._sparse:
             reward = _flag(infos).float()
@@ -210,3 +215,10 @@ def _copy(observation: Any) -> Any:
     if isinstance(observation, Mapping):
         return {key: _copy(value) for key, value in observation.items()}
     return observation.clone()
+
+
+def _choose(rows: Tensor, there: Any, elsewhere: Any) -> Any:
+    """Return one observation's rows where `rows` is true, and the other's elsewhere."""
+    if isinstance(elsewhere, Mapping):
+        return {key: _choose(rows, there[key], value) for key, value in elsewhere.items()}
+    return torch.where(rows.reshape(-1, *[1] * (elsewhere.ndim - 1)), there, elsewhere)

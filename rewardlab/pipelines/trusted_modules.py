@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rewardlab.config.schema import EnvConfig
+from rewardlab.envs.drawing_drivers import choose_drivers_on_import
 from rewardlab.errors import DataError
 from rewardlab.limits import excerpt
 from rewardlab.registry import import_named
@@ -29,8 +30,9 @@ class UntrustedModulesError(DataError):
 
 def import_trusted(modules: Iterable[str]) -> None:
     """Import the modules that the user has named, which may register environments and reward models."""
-    for module in modules:
-        import_named(module, OPTION)
+    with choose_drivers_on_import():
+        for module in modules:
+            import_named(module, OPTION)
 
 
 def check_modules(env: EnvConfig, trusted: Sequence[str], source: Path) -> None:

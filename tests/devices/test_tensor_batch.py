@@ -119,6 +119,32 @@ def test_a_failure_that_the_simulator_names_ends_an_episode() -> None:
     assert not truncated.any()
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_nothing_counts_after_a_failure_within_a_repeated_action(sparse: bool) -> None:
+    """Half of the points fail in the second of three steps, and all succeed in the third."""
+    points = env(action_repeat=3, sparse=sparse, success_hold_steps=1)
+    simulator: Any = points._simulator
+    points.reset(seed=0)
+    fails, steps = torch.arange(ENVS) % 2 == 0, 0
+
+    def step(actions: Tensor) -> Any:
+        nonlocal steps
+        steps += 1
+        facts = {"success": torch.full((ENVS,), steps == 3), "fail": fails & (steps == 2)}
+        simulator._place.fill_(steps)  # the buffer of the observation before
+        return simulator._place, torch.full((ENVS,), float(steps)), facts
+
+    simulator.step = step
+    _, reward, terminated, truncated, infos = points.step(torch.zeros(ENVS, WIDTH))
+    assert terminated.all()
+    assert not truncated.any()
+    expected = (0.0, 1.0) if sparse else (1.0 + 2.0, 1.0 + 2.0 + 3.0)
+    assert torch.equal(reward, torch.where(fails, *map(torch.tensor, expected)))
+    assert torch.equal(infos["final_info"]["success"], ~fails)
+    assert torch.equal(infos["final_info"]["fail"], fails)
+    assert torch.equal(infos["final_obs"][:, 0], torch.where(fails, 2.0, 3.0))
+
+
 def test_last_frames_are_drawn_only_for_those_who_ask() -> None:
     points = env()
     simulator: Any = points._simulator

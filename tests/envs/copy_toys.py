@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -69,6 +71,26 @@ class WalkEnv(gymnasium.Env[Any, Any]):
         return self.steps * scale
 
 
+class ServerEnv(WalkEnv):
+    """Starts a program that it never ends, as a simulator may, steps slowly, and leaves a file when it is closed."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__("box")
+        self.directory = Path(directory)
+        self.server = subprocess.Popen(["sleep", "1000"])
+
+    def server_pid(self) -> int:
+        return self.server.pid
+
+    def step(self, action: Any) -> Any:
+        (self.directory / f"stepping {self.server.pid}").touch()
+        time.sleep(0.3)
+        return super().step(action)
+
+    def close(self) -> None:
+        (self.directory / f"closed {self.server.pid}").touch()
+
+
 class MisbehavedError(Exception):
     """An error of the user's own."""
 
@@ -90,3 +112,4 @@ def misbehave(action: int) -> None:
 
 
 gymnasium.register("copy-toys/Walk-v0", "copy_toys:WalkEnv")
+gymnasium.register("copy-toys/Lambda-v0", lambda **options: WalkEnv(**options), max_episode_steps=5)

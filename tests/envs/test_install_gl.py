@@ -13,7 +13,7 @@ import pytest
 
 from rewardlab.envs import install_gl
 from rewardlab.envs.install_gl import ensure_gl, main
-from rewardlab.envs.metaworld.opengl import EGL_PACKAGES
+from rewardlab.envs.opengl import EGL_PACKAGES
 from rewardlab.errors import ConfigError
 
 INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", *EGL_PACKAGES]

@@ -14,7 +14,7 @@ import copy_toys
 import gymnasium
 import numpy as np
 import pytest
-from copy_toys import CRASH, DIE, EXIT, HANG, RAISE, RETURN_A_LAMBDA, WALK, WARN, MisbehavedError, WalkEnv
+from copy_toys import CRASH, DIE, EXIT, HANG, RAISE, RETURN_A_LAMBDA, WALK, WARN, MisbehavedError, ServerEnv, WalkEnv
 
 from rewardlab.envs import make_vec_env, processes
 from rewardlab.envs.copies import CopiesVectorEnv
@@ -170,9 +170,8 @@ def test_a_process_that_dies_while_it_builds_is_an_error() -> None:
 
 
 def test_what_another_process_cannot_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        ConfigError, match=r"'walk' cannot be built in another process: .*lambda.*env.train.processes=1"
-    ):
+    expected = r"'walk' cannot be built in another process: .*lambda.*Expected functions .* a module.*processes=1"
+    with pytest.raises(ConfigError, match=expected):
         CopiesVectorEnv([lambda: WalkEnv()] * 2, 2, "walk")
     monkeypatch.setattr(WalkEnv, "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "WalkEnv", WalkEnv, raising=False)
@@ -184,12 +183,21 @@ def test_an_id_that_only_this_process_has_registered(monkeypatch: pytest.MonkeyP
     env = make_vec_env("copy-toys/Walk-v0", num_envs=2, processes=2, options={"kind": "box"})
     assert env.reset(seed=0)[0].shape == (2, 3)
     env.close()
-    gymnasium.register("copy-toys/Local-v0", lambda: WalkEnv("box"))
     monkeypatch.setattr(copy_toys, "misbehave", lambda action: time.sleep(0.001))  # an expensive step
-    with pytest.warns(UserWarning, match="one process steps all environments: 'copy-toys/Local-v0' cannot be built"):
-        make_vec_env("copy-toys/Local-v0", num_envs=2).close()
-    with pytest.raises(ConfigError, match="'copy-toys/Local-v0' cannot be built in another process"):
-        make_vec_env("copy-toys/Local-v0", num_envs=2, processes=2)
+    with pytest.warns(UserWarning, match="one process steps all environments: 'copy-toys/Lambda-v0' cannot be built"):
+        make_vec_env("copy-toys/Lambda-v0", num_envs=2).close()
+
+
+def test_an_id_that_a_module_registers_with_a_lambda() -> None:
+    settings: dict[str, Any] = {"num_envs": 2, "processes": 2, "options": {"kind": "box"}}
+    expected = "Register it with entry_point='module:Class' .*, such as env.train.id=copy_toys:copy-toys/Lambda-v0"
+    with pytest.raises(ConfigError, match=expected):
+        make_vec_env("copy-toys/Lambda-v0", **settings)
+    env = make_vec_env("copy_toys:copy-toys/Lambda-v0", **settings)
+    assert env.reset(seed=0)[0].shape == (2, 3)
+    assert env.spec is not None
+    assert env.spec.max_episode_steps == 5
+    env.close()
 
 
 @pytest.mark.parametrize(("seconds", "cores", "expected"), [(0.0, 4, 1), (0.001, 4, 3), (0.001, 2, 2)])
@@ -234,6 +242,47 @@ def test_processes_end_with_their_parent() -> None:
         assert len(children) == 2
         parent.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not any(map(is_running, children)))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[CopiesVectorEnv, list[int]]]:
+    """Two copies in two processes, each of which has started a program; and the programs."""
+    env = CopiesVectorEnv([partial(ServerEnv, str(tmp_path))] * 2, 2, "server")
+    servers = list(env.call("server_pid"))
+    yield env, servers
+    env.close()
+    for pid in filter(is_running, servers):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_what_a_process_has_started_ends_with_it(
+    served: tuple[CopiesVectorEnv, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, (first, second) = served
+    env.reset(seed=0)
+    with monkeypatch.context() as patched:
+        patched.setenv("REWARDLAB_ENV_TIMEOUT", "1")
+        with pytest.raises(ProcessDied, match="gave no answer for 1 s"):
+            env.step([HANG, WALK])
+    assert wait_until(lambda: not is_running(first))
+    assert is_running(second)
+    env.close()
+    assert wait_until(lambda: not is_running(second))
+
+
+def test_environments_are_closed_also_in_the_middle_of_a_step(
+    served: tuple[CopiesVectorEnv, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-C."""
+    env, servers = served
+    env.reset(seed=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(processes._Process, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            env.step([WALK, WALK])
+    assert wait_until(lambda: all((tmp_path / f"stepping {pid}").exists() for pid in servers))
+    env.close()
+    assert all((tmp_path / f"closed {pid}").exists() for pid in servers)
 
 
 def is_running(pid: int) -> bool:

@@ -10,8 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-import torch
-
 DIRECTORY = Path(sys.prefix) / "share" / "rewardlab" / "vulkan"
 MANIFEST = "lvp_icd.json"  # tells Vulkan's loader where the driver is
 CONTENTS = "driver.json"  # {"libraries": file names, each after those it needs; "despite_gpu": bool}
@@ -33,7 +31,7 @@ def use_software_driver(directory: Path = DIRECTORY) -> bool:
     chosen = [os.environ[name] for name in CHOSEN_BY_USER if os.environ.get(name)]
     if chosen not in ([], [str(manifest)]):  # the latter: set by a parent process
         return False
-    if torch.cuda.is_available() and not contents["despite_gpu"]:
+    if _has_gpu() and not contents["despite_gpu"]:
         return False
     os.environ["VK_ICD_FILENAMES"] = str(manifest)
     os.environ.setdefault("LP_NUM_THREADS", "1")  # copies of environments fill the cores
@@ -43,4 +41,10 @@ def use_software_driver(directory: Path = DIRECTORY) -> bool:
 def default_render_backend() -> str:
     """Return what ManiSkill draws with unless it is told: gpu or cpu. Call this before SAPIEN is imported."""
     software = use_software_driver()
-    return "gpu" if torch.cuda.is_available() and not software else "cpu"
+    return "gpu" if _has_gpu() and not software else "cpu"
+
+
+def _has_gpu() -> bool:
+    import torch  # takes seconds, and most environments need neither SAPIEN nor torch
+
+    return torch.cuda.is_available()

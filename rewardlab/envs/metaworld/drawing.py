@@ -3,9 +3,9 @@
 Meta-World's own renderer takes 72 ms of a core for 64x64, 68 of them for shadow maps of 4096x4096 and multisampling.
 """
 
-import atexit
 import copy
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,46 +15,12 @@ import numpy as np
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame
 from rewardlab.envs.metaworld.meshes import merge_vertices, merging_distance
-from rewardlab.envs.metaworld.opengl import open_context
-from rewardlab.errors import ConfigError
+from rewardlab.envs.metaworld.options import FreeCamera
+from rewardlab.envs.opengl import free_context, open_context, run_before_opengl_ends
 from rewardlab.keys import DEFAULT_CAMERA
-from rewardlab.registry import unknown_name
 
 HIDDEN, SHOWN = 5, 0  # groups of MuJoCo's sites
 OWN_SIZE = (480, 480)  # height and width of pictures whose size nobody named
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreeCamera:
-    """Where the camera `base_camera` stands: it looks at a point from a distance, angles are in degrees."""
-
-    lookat: tuple[float, float, float] = (0.0, 0.75, 0.1)
-    distance: float = 1.0
-    azimuth: float = 130.0
-    elevation: float = -35.0
-
-
-def read_camera(options: Any) -> FreeCamera:
-    """Return the camera that `options.camera` describes; keys that are not given keep their default."""
-    title, names = "options.camera", [field.name for field in fields(FreeCamera)]
-    if not isinstance(options, dict):
-        raise ConfigError(f"{title}: found {options!r}, expected a mapping with some of {', '.join(names)}")
-    for name, value in options.items():
-        if name not in names:
-            raise ConfigError(unknown_name(f"key of {title}", str(name), names))
-        numbers, count = ([*value], 3) if isinstance(value, (list, tuple)) else ([value], 1)
-        if len(numbers) != count or count != (3 if name == "lookat" else 1) or not all(map(_is_finite, numbers)):
-            expected = "3 numbers: x, y, z in metres" if name == "lookat" else "a number"
-            raise ConfigError(f"{title}.{name}: found {value!r}, expected {expected}")
-    found: dict[str, Any] = {name: tuple(value) if name == "lookat" else value for name, value in options.items()}
-    camera = FreeCamera(**found)
-    if camera.distance <= 0:
-        raise ConfigError(f"{title}.distance: found {camera.distance}, expected more than 0 metres")
-    return camera
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
 @dataclass(frozen=True)
@@ -98,6 +64,8 @@ class Canvas:
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[flag] = 0
         self._gl, self._context = open_context(env_id, self._model)
+        self.free = weakref.finalize(self, free_context, self._gl, self._context)
+        self.free.atexit = False  # that is in the main thread, and EGL may have ended
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
 
     def draw(
@@ -119,12 +87,6 @@ class Canvas:
         self._make_room(size)
         pose.write_to(self._data)
         return {name: self._draw(name, view, size) for name in cameras}
-
-    def free(self) -> None:
-        """Give the memory back. The order matters: an OpenGL context that goes first leaves errors at exit."""
-        self._gl.make_current()
-        self._context.free()
-        self._gl.free()
 
     def _make_room(self, size: tuple[int, int]) -> None:
         height, width = max(size[0], self._context.offHeight), max(size[1], self._context.offWidth)
@@ -154,24 +116,25 @@ class Canvas:
         return np.ascontiguousarray(frame[:, ::-1] if turned else frame[::-1])
 
 
-_canvases: dict[tuple[int, str, float], Canvas] = {}
+class _OwnCanvases(threading.local):
+    """The canvases of a thread, which end with it: an OpenGL context belongs to the thread that opened it."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[str, float], Canvas] = {}
+
+
+_own = _OwnCanvases()
 
 
 def shared_canvas(env_id: str, model: Any, size: tuple[int, int]) -> Canvas:
-    """Return the canvas of an environment in this process for pictures of a size.
-
-    An OpenGL context belongs to one thread, so each thread has its own.
-    """
-    detail = merging_distance(size)
-    key = (threading.get_ident(), env_id, detail)
-    if key not in _canvases:
-        canvas = Canvas(env_id, model, detail)
-        if not _canvases:
-            atexit.register(_free_canvases)  # after EGL's own registration, so that it runs before
-        _canvases[key] = canvas
-    return _canvases[key]
+    """Return this thread's canvas of an environment for pictures of a size."""
+    key = (env_id, merging_distance(size))
+    if key not in _own.by_key:
+        _own.by_key[key] = Canvas(env_id, model, merging_distance(size))
+        run_before_opengl_ends(_free_canvases)
+    return _own.by_key[key]
 
 
 def _free_canvases() -> None:
-    while _canvases:
-        _canvases.popitem()[1].free()
+    while _own.by_key:
+        _own.by_key.popitem()[1].free()

@@ -10,9 +10,10 @@ from gymnasium import spaces
 
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame, Size
-from rewardlab.envs.metaworld.drawing import OWN_SIZE, FreeCamera, ScenePose, shared_canvas
-from rewardlab.envs.metaworld.opengl import choose_backend, unusable_backend
+from rewardlab.envs.metaworld.drawing import OWN_SIZE, ScenePose, shared_canvas
+from rewardlab.envs.metaworld.options import FreeCamera
 from rewardlab.envs.missing import missing_package
+from rewardlab.envs.opengl import choose_backend, unusable_backend
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.registry import unknown_name

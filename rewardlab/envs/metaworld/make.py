@@ -8,13 +8,9 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.make_copies import make_copies
-from rewardlab.envs.metaworld.drawing import read_camera
 from rewardlab.envs.metaworld.env import EPISODE_STEPS, FAMILY, MetaWorldEnv
+from rewardlab.envs.metaworld.options import read_options
 from rewardlab.envs.single import finish, policy_steps
-from rewardlab.errors import ConfigError
-from rewardlab.registry import unknown_name
-
-OPTIONS = ("camera", "show_goal")
 
 
 def make_metaworld_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
@@ -24,12 +20,7 @@ def make_metaworld_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
 
 def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     """Build one copy of the task `metaworld/<task>`."""
-    for name in cfg.options:
-        if name not in OPTIONS:
-            raise ConfigError(unknown_name(f"option of '{cfg.id}'", name, OPTIONS))
-    show_goal = cfg.options.get("show_goal", False)
-    if not isinstance(show_goal, bool):
-        raise ConfigError(f"options.show_goal: found {show_goal!r}, expected true or false")
-    camera = read_camera(cfg.options.get("camera", {}))
-    env = MetaWorldEnv(cfg.id.removeprefix(f"{FAMILY}/"), camera=camera, show_goal=show_goal)
+    options = read_options(cfg.id, cfg.options)
+    task = cfg.id.removeprefix(f"{FAMILY}/")
+    env = MetaWorldEnv(task, camera=options.camera, show_goal=options.show_goal)
     return finish(env, dataclasses.replace(cfg, max_episode_steps=policy_steps(cfg, EPISODE_STEPS)))

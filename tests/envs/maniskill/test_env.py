@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from child_runs import PRINT_CONTRAST, run_env
 
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.copies import CopiesVectorEnv
@@ -132,3 +133,7 @@ def test_experts_succeed(make: Any, task: str) -> None:
         *_, info = env.step(np.stack(env.call("scripted_action")))
         success |= info["success"]
     assert success.all()
+
+
+def test_maniskills_own_id_is_drawn_without_a_gpu(simulator_installed: None) -> None:
+    assert float(run_env("mani_skill.envs:PickCube-v1", 2, PRINT_CONTRAST).stdout) > 20

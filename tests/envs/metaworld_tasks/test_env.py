@@ -157,33 +157,57 @@ def test_what_is_not_there_is_refused_with_the_nearest_name(drawer: MetaWorldEnv
 
 
 DRAW = """
+import threading
 from rewardlab.envs import make_vec_env
 from rewardlab.errors import ConfigError
-try:
-    env = make_vec_env("metaworld/reach-v3", processes=1)
+
+def draw():
     env.reset(seed=0)
     env.render_cameras(["base_camera"], (64, 64))
+
+try:
+    env = make_vec_env("metaworld/reach-v3", processes=1)
+    draw()
 except ConfigError as error:
     print(error)
 """
+IN_THREADS = """
+done = threading.Event()
+
+def draw_and_stay(stay):
+    draw()
+    done.set()
+    if stay:
+        threading.Event().wait()
+
+for stay in (False, False, True):
+    threading.Thread(target=draw_and_stay, args=(stay,), daemon=stay).start()
+    done.wait()
+    done.clear()
+"""
 
 
-@pytest.mark.parametrize("backend", ["glfw", "egll"])
-def test_an_impossible_backend_is_one_line_that_names_the_variable(backend: str) -> None:
-    result = draw(MUJOCO_GL=backend)
-    assert f"'metaworld/reach-v3' cannot draw with MUJOCO_GL={backend}" in result.stdout
+@pytest.mark.parametrize(
+    "variables",
+    [{"MUJOCO_GL": "glfw"}, {"MUJOCO_GL": "egll"}, {"MUJOCO_GL": "egl", "MUJOCO_EGL_DEVICE_ID": "99"}],
+    ids=lambda variables: "-".join(variables.values()),
+)
+def test_an_impossible_backend_is_one_line_that_names_the_variable(variables: dict[str, str]) -> None:
+    result = draw(**variables)
+    assert f"'metaworld/reach-v3' cannot draw with MUJOCO_GL={variables['MUJOCO_GL']}" in result.stdout
     assert "make metaworld" in result.stdout
     assert result.stdout.count("\n") == 1
     assert result.stderr == ""
 
 
-def test_a_program_that_has_drawn_ends_in_silence(drawn: Any) -> None:
-    result = draw()
+@pytest.mark.parametrize("then", ["", IN_THREADS], ids=["main_thread", "threads"])
+def test_a_program_that_has_drawn_ends_in_silence(drawn: Any, then: str) -> None:
+    result = draw(then)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def draw(**variables: str) -> "subprocess.CompletedProcess[str]":
+def draw(then: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
     dropped = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
-    command = [sys.executable, "-c", DRAW]
+    command = [sys.executable, "-c", DRAW + then]
     return subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=False)

@@ -1,11 +1,15 @@
 """Opens OpenGL without a screen, for MuJoCo."""
 
+import atexit
 import ctypes
 import importlib
 import os
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from ctypes.util import find_library
 from typing import Any
+from weakref import WeakSet
 
 from rewardlab.errors import ConfigError
 
@@ -33,16 +37,57 @@ def open_context(env_id: str, model: Any) -> tuple[Any, Any]:
     """Return an OpenGL context, current in this thread, and MuJoCo's in it, which holds the meshes of `model`."""
     import mujoco
 
-    name, size = os.environ.get(VARIABLE, "").strip().lower(), model.vis.global_
-    module = name if name in PACKAGES else "glfw"  # MuJoCo's own default
+    size, gl = model.vis.global_, None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of GLFW, that there is no display
-            gl: Any = importlib.import_module(f"mujoco.{module}").GLContext(size.offwidth, size.offheight)
+            gl = _context_class()(size.offwidth, size.offheight)
             gl.make_current()
             return gl, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
     except Exception as error:  # libraries that are missing raise what they like, AttributeError among them
+        if gl is not None:
+            with suppress(Exception):
+                gl.free()
         raise unusable_backend(env_id, error) from error
+
+
+def free_context(gl: Any, context: Any) -> None:
+    """Give the memory of a context back, in its thread. The order matters: `context` cannot be freed without `gl`."""
+    gl.make_current()
+    context.free()
+    gl.free()
+
+
+def _context_class() -> Any:
+    """Return MuJoCo's class of OpenGL contexts, which are freed by `free` alone.
+
+    Its `__del__` fails if the constructor has, and after EGL has ended.
+    """
+    name = os.environ.get(VARIABLE, "").strip().lower()
+    module: Any = importlib.import_module(f"mujoco.{name if name in PACKAGES else 'glfw'}")  # MuJoCo's own default
+    return type("GLContext", (module.GLContext,), {"__del__": lambda _: None})
+
+
+def run_before_opengl_ends(free: Callable[[], None]) -> None:
+    """Call a function at the end of the process. Call this after a context was opened, whose library ends there too."""
+    atexit.unregister(free)
+    atexit.register(free)
+
+
+_renderers: WeakSet[Any] = WeakSet()
+
+
+def close_at_exit(renderer: Any) -> None:
+    """Close a renderer of Gymnasium's MuJoCo environments at the end of the process, if nobody has, before EGL ends."""
+    if renderer not in _renderers:
+        _renderers.add(renderer)
+        run_before_opengl_ends(_close_renderers)
+
+
+def _close_renderers() -> None:
+    for renderer in list(_renderers):
+        with suppress(Exception):  # the user has closed it, or another thread draws
+            renderer.close()
 
 
 def unusable_backend(env_id: str, error: Exception) -> ConfigError:

@@ -1,0 +1,64 @@
+"""What simulators draw with is chosen before they are imported, in whatever process and by whatever environment."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from child_runs import PRINT_CONTRAST, PRINT_SIMULATORS, run_env
+
+from rewardlab.envs import make_vec_env
+from rewardlab.envs.drawing_drivers import CHOICES
+from rewardlab.envs.opengl import find_backend
+
+SIMULATOR = "toy_simulator"
+ENVIRONMENT = f"""
+import gymnasium
+import {SIMULATOR}
+
+gymnasium.register("toy-simulator/Copy-v0", "gymnasium.envs.classic_control:CartPoleEnv")
+"""
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the simulator had been imported when its driver was chosen, for each time that it was."""
+    (tmp_path / f"{SIMULATOR}.py").touch()
+    (tmp_path / "toy_simulator_envs.py").write_text(ENVIRONMENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    made: list[bool] = []
+    monkeypatch.setitem(CHOICES, SIMULATOR, lambda: made.append(SIMULATOR in sys.modules))
+    return made
+
+
+def test_a_simulator_that_the_module_of_an_id_imports_is_told_before(chosen: list[bool]) -> None:
+    finders = list(sys.meta_path)
+    make_vec_env("CartPole-v1", num_envs=2).close()
+    assert chosen == []
+    make_vec_env("toy_simulator_envs:toy-simulator/Copy-v0", num_envs=3).close()
+    assert chosen == [False]
+    make_vec_env("toy_simulator_envs:toy-simulator/Copy-v0", num_envs=3).close()
+    assert chosen == [False, True]
+    assert sys.meta_path == finders
+
+
+@pytest.fixture
+def can_draw() -> None:
+    pytest.importorskip("mujoco", reason="MuJoCo is not installed: make metaworld")
+    if find_backend() is None:
+        pytest.skip("no OpenGL that needs no screen: make metaworld")
+
+
+@pytest.mark.usefixtures("can_draw")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_mujoco_environment_of_gymnasium_is_drawn_without_a_screen(processes: int) -> None:
+    assert float(run_env("HalfCheetah-v5", processes, PRINT_CONTRAST).stdout) > 20
+
+
+@pytest.mark.usefixtures("can_draw")
+def test_an_environment_that_was_drawn_and_nobody_closes_ends_in_silence() -> None:
+    """EGL ends before Python takes the environment apart."""
+    assert run_env("HalfCheetah-v5", 1, f"{PRINT_CONTRAST}; sys.exit()").stderr == ""
+
+
+def test_an_environment_without_simulator_imports_none() -> None:
+    assert run_env("CartPole-v1", 1, PRINT_SIMULATORS).stdout == "[]\n"
