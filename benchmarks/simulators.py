@@ -149,10 +149,10 @@ def _learned(trial: Trial, task: str, env: dict[str, Any], more: Sequence[str]) 
     place = {"data.collection.save_dir": trial.out / "episodes" / "warm_up", "runner.max_epochs": warm_up}
     warm, _ = trial.policy("maniskill_ppo_mlp_collect", {**env, **place}, CPU, name="warm_up")
     # While it explores, the policy seldom holds still, which is a part of success in PickCube.
-    more_data = {"still": {"data.collection.policy": warm, "data.collection.explore": False}}
-    more_data["mistakes"] = {"data.collection.policy": "noisy_expert"}
-    for number, (name, how) in enumerate(more_data.items(), start=1):
-        how |= {"data.collection.episodes": 300, "data.collection.frames": "every:5"}
+    still = {"data.collection.policy": warm, "data.collection.explore": False, "data.collection.episodes": 400}
+    mistakes = {"data.collection.policy": "noisy_expert", "data.collection.episodes": 300}
+    for number, (name, how) in enumerate((("still", still), ("mistakes", mistakes)), start=1):
+        how |= {"data.collection.frames": "every:5"}
         trial.collect("maniskill_ppo_mlp", {**env, **how, "seed": trial.seed + 1_000 * number}, CPU, name=name)
     data = trial.out / "episodes"
     model, figures = trial.classifier("maniskill_train_resnet_reward", data, CPU)
