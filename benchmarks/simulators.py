@@ -7,6 +7,7 @@
     .venv/bin/python benchmarks/simulators.py maniskill --task PickCube-v1 --reward learned  # warm up, learn, go on
     .venv/bin/python benchmarks/simulators.py costs                                          # ratios
     .venv/bin/python benchmarks/simulators.py curves drawer-close-v3 --to docs/images/drawer-close.png
+    .venv/bin/python benchmarks/simulators.py frames RUN/audit/false_positive --to docs/images/exploited.png
 
 Minutes are of everything: collecting, training the classifier and training the policy. The first figure is wall time,
 with whatever else runs on the machine; the second is the CPU time of both cores, which others hardly change. Success is
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from curves import SUCCESS, Picture, Points, draw
+from PIL import Image
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, load_config, to_overrides
@@ -46,7 +48,9 @@ from rewardlab.run_state import load_state
 EVAL_EPISODES = 64
 CPU = "+machine=cpu2"
 # Iterations of PPO on the learned reward.
-ITERATIONS = {"drawer-close-v3": 30, "door-close-v3": 30, "button-press-topdown-v3": 260, "handle-press-v3": 130}
+ITERATIONS = {"drawer-close-v3": 30, "door-close-v3": 30, "button-press-topdown-v3": 160, "handle-press-v3": 160}
+# Iterations of a first policy, whose episodes are added to the data of the classifier.
+FIRST_POLICY = {"button-press-topdown-v3": 60, "handle-press-v3": 60}
 # Naive data: few episodes of an expert that makes no mistakes.
 NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
 # Iterations of PPO in the warm-up on the true reward, and in both stages together.
@@ -86,10 +90,10 @@ class Trial:
             cfg = self.config(config, "", {"data.collection.save_dir": place, **values}, ["runner.task=collect", *more])
             return collect.run(cfg, console=QUIET)
 
-    def classifier(self, config: str, data: Path, *more: str) -> tuple[Path, TrustFigures]:
-        with self.timed("classifier"):
-            places = {"runner.checkpoint_dir": self.out / "classifier" / "checkpoints", "runner.best_model_file": None}
-            cfg = self.config(config, "classifier", {"data.data_path": data, **places}, more)
+    def classifier(self, config: str, data: Path, *more: str, name: str = "classifier") -> tuple[Path, TrustFigures]:
+        with self.timed(name):
+            places = {"runner.checkpoint_dir": self.out / name / "checkpoints", "runner.best_model_file": None}
+            cfg = self.config(config, name, {"data.data_path": data, **places}, more)
             model = train_reward.run(cfg, console=QUIET)
         return model, TrustFigures.from_json((read_checkpoint(model).config or {})["metrics"])
 
@@ -110,7 +114,11 @@ class Trial:
 
 
 def metaworld(arguments: argparse.Namespace) -> None:
-    """Scripted data for the classifier, then PPO from scratch on the learned reward alone."""
+    """Scripted data for the classifier, then PPO from scratch on the learned reward alone.
+
+    Of the tasks in FIRST_POLICY, a first policy shows what the classifier takes for success, the classifier is trained
+    again with the labelled episodes of that policy, and PPO begins from scratch once more.
+    """
     _head("task", "seed", "minutes (CPU)", "FPR", "recall", "decisions", "success", "at any step", "alarm of the audit")
     for task, seed in itertools.product(arguments.tasks, arguments.seeds):
         control = "_shuffled" * arguments.shuffled + "_naive" * arguments.naive
@@ -120,6 +128,14 @@ def metaworld(arguments: argparse.Namespace) -> None:
         if arguments.shuffled:
             data = shuffle_labels(data, trial.out / "shuffled", seed)
         model, figures = trial.classifier("metaworld_reward", data)
+        if task in FIRST_POLICY and not (arguments.naive or arguments.shuffled):
+            values = {**env, "reward.model.checkpoint_path": model, "runner.max_epochs": FIRST_POLICY[task]}
+            first, _ = trial.policy("metaworld_ppo_resnet_reward", values, *arguments.more, name="first_policy")
+            shown = f"{trial.success(first)[0]:.1%}"
+            print(f"  {trial.out.name}, first policy: {shown}; {trial.alarms(first)}", file=sys.stderr, flush=True)
+            how = {"data.collection.policy": first, "data.collection.episodes": 256, "seed": seed + 1_000}
+            trial.collect("metaworld_collect", {**env, **how}, name="of_first_policy")
+            model, figures = trial.classifier("metaworld_reward", trial.out / "episodes", name="classifier_again")
         values = {**env, "reward.model.checkpoint_path": model, "runner.max_epochs": ITERATIONS.get(task, 100)}
         policy, steps = trial.policy("metaworld_ppo_resnet_reward", values, *arguments.more)
         done = [f"{share:.1%}" for share in trial.success(policy)]
@@ -193,6 +209,19 @@ def curves(arguments: argparse.Namespace) -> None:
     if not runs:
         raise SystemExit(f"{arguments.out} has no runs of {', '.join(arguments.tasks)}")
     draw(Picture("True success of policies on a learned reward", runs, shares=True), arguments.to)
+
+
+def frames(arguments: argparse.Namespace) -> None:
+    """Put pictures of a directory side by side, spread evenly over their names: such as the audit's disputed frames."""
+    paths = sorted(arguments.directory.glob("*.png"))
+    if not paths:
+        raise SystemExit(f"{arguments.directory} has no PNGs")
+    chosen = [paths[i] for i in np.linspace(0, len(paths) - 1, 8).round().astype(int)]
+    sheet = Image.new("RGB", (len(chosen) * 132 - 4, 128), "white")
+    for column, path in enumerate(chosen):
+        with Image.open(path) as picture:
+            sheet.paste(picture.convert("RGB").resize((128, 128), Image.Resampling.NEAREST), (column * 132, 0))
+    sheet.save(arguments.to)
 
 
 def costs(arguments: argparse.Namespace) -> None:
@@ -305,6 +334,10 @@ def main() -> None:
     third.add_argument("--to", type=Path, required=True, metavar="PNG")
     third.add_argument("--out", type=Path, default=RUNS, help="where the runs are")
     third.set_defaults(run=curves)
+    fourth = commands.add_parser("frames")
+    fourth.add_argument("directory", type=Path)
+    fourth.add_argument("--to", type=Path, required=True, metavar="PNG")
+    fourth.set_defaults(run=frames)
     arguments = parser.parse_args()
     arguments.run(arguments)
 
