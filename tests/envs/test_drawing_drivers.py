@@ -1,6 +1,7 @@
 """What simulators draw with is chosen before they are imported, in whatever process and by whatever environment."""
 
 import importlib
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import spec_from_loader
@@ -104,6 +105,16 @@ def test_a_mujoco_environment_of_gymnasium_is_drawn_without_a_screen(processes: 
 def test_an_environment_that_was_drawn_and_nobody_closes_ends_in_silence() -> None:
     """EGL ends before Python takes the environment apart."""
     assert run_env("HalfCheetah-v5", 1, f"{PRINT_CONTRAST}; sys.exit()").stderr == ""
+
+
+@pytest.mark.parametrize("backend", ["egll", "glfw"])
+def test_a_plain_id_with_an_impossible_backend_names_the_command_that_helps(backend: str) -> None:
+    """Of one MuJoCo fails when it is imported, of the other when it draws."""
+    pytest.importorskip("mujoco", reason="MuJoCo is not installed: make metaworld")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_env("HalfCheetah-v5", 1, PRINT_CONTRAST, MUJOCO_GL=backend)
+    expected = f"ConfigError: environment 'HalfCheetah-v5' cannot draw with MUJOCO_GL={backend} "
+    assert expected in caught.value.stderr
 
 
 def test_an_environment_without_simulator_imports_none() -> None:
