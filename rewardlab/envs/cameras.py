@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.envs.opengl import close_at_exit, unusable_backend
+from rewardlab.envs.opengl import close_at_exit, is_of_opengl, unusable_backend
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import DEFAULT_CAMERA
 from rewardlab.observations import to_numpy
@@ -76,7 +76,7 @@ def _rendered(env: gymnasium.Env[Any, Any]) -> Frame:
     except gymnasium.error.DependencyNotInstalled as error:
         raise ConfigError(f"{env}: drawing it needs a package that is not installed: {error}") from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "mujoco":
+        if not (is_of_opengl(error) or type(error).__module__.partition(".")[0] == "mujoco"):
             raise
         raise unusable_backend(str(env) if env.spec is None else env.spec.id, error) from error
     if (renderer := getattr(env.unwrapped, "mujoco_renderer", None)) is not None:

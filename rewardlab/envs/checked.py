@@ -14,14 +14,14 @@ from rewardlab.errors import DataError, RewardlabError, user_traceback
 
 STEP = "observation, reward, terminated, truncated, info"
 RESET = "observation, info"
-MOST_STEPS = 10_000  # of an episode without a time limit
+MOST_STEPS = 100_000  # of an episode without a time limit; one of Atari's may have 27,000 and says so nowhere
 
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Passes on what a single environment returns, or raises an error that names it. It changes no value.
 
     An episode of an environment without a time limit may never end, and those who wait for its end would wait forever:
-    more than MOST_STEPS are an error, unless `limited` says that there is a limit.
+    one that goes on after MOST_STEPS is an error, unless `limited` says that there is a limit.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, *, limited: bool = False) -> None:
@@ -45,7 +45,7 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._check_finite("observation", observation, self._step)
         if self._steps == MOST_STEPS and not self._limited and not (ends[0] or ends[1]):
             raise DataError(
-                f"environment '{self._name}' has no time limit, and an episode did not end in {MOST_STEPS:,} steps; "
+                f"environment '{self._name}' names no time limit, and an episode did not end in {MOST_STEPS:,} steps; "
                 "expected an end: set env.train.max_episode_steps (a higher number, if its episodes are that long)"
             )
         return (observation, reward, *ends)

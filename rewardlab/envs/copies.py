@@ -8,6 +8,7 @@ groups, each has every K-th copy: so all have as much to draw where only the fir
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from rewardlab.data.episodes import Array
 from rewardlab.envs.cameras import Frame, Size, camera_names, draw_cameras, drawing_layer
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.processes import ProcessGroup, start_groups
 from rewardlab.envs.seed_check import CHECKED, FIXED_START, SLOW_RESET, warn_about_seeds
 from rewardlab.envs.shared_memory import SharedMemory, is_shareable, shared_observations
@@ -158,8 +160,11 @@ class CopyGroup:
     """Some of the copies, all in this process."""
 
     def __init__(self, makers: Sequence[MakeCopy]) -> None:
-        self.copies = [EnvCopy(make()) for make in makers]
+        self.copies: list[EnvCopy] = []
         self._result: Any = None
+        with closed_after_errors(self):
+            for make in makers:
+                self.copies.append(EnvCopy(make()))
 
     def submit(self, method: str, *args: Any) -> None:
         """Call a method; `collect` returns its result."""
@@ -199,8 +204,9 @@ class CopyGroup:
         return [value(*args) if callable(value) else value for value in found]
 
     def close(self) -> None:
-        for copy in self.copies:
-            copy.env.close()
+        with ExitStack() as each:  # whatever happens to the others
+            for copy in reversed(self.copies):
+                each.callback(copy.env.close)
 
 
 class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
@@ -308,10 +314,11 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         return tuple(self._ask_rows("call", range(self.num_envs), name, *args))
 
     def close_extras(self, **kwargs: Any) -> None:
-        for group in self._groups:
-            group.close()
-        if self._memory is not None:
-            self._memory.close()
+        with ExitStack() as each:  # the last one first, whatever happens to the others
+            if self._memory is not None:
+                each.callback(self._memory.close)
+            for group in self._groups:
+                each.callback(group.close)
 
     def _reset(self, rows: list[int], seeds: Sequence[int | None], options: Info | None) -> list[tuple[Any, Info]]:
         results = self._ask_rows("reset", rows, options, each=[[seeds[row] for row in rows]])

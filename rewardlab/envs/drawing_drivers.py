@@ -5,6 +5,7 @@ not say whether it will import them.
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
@@ -18,20 +19,27 @@ CHOICES: dict[str, Callable[[], object]] = {"mujoco": choose_backend, "sapien": 
 
 @contextmanager
 def choose_drivers_on_import() -> Iterator[None]:
-    """While this lasts, an import of MuJoCo or SAPIEN first chooses what it draws with, unless the user has."""
+    """Let imports of MuJoCo or SAPIEN in this thread first choose what they draw with, unless the user has."""
     for name in CHOICES.keys() & sys.modules.keys():  # the user has imported it: what draws may still ask
         CHOICES[name]()
-    finder = _ChooseFirst()
-    sys.meta_path.insert(0, finder)
+    if _finder not in sys.meta_path:
+        # It stays: if it were removed while another thread imports, that thread would skip one of the finders.
+        sys.meta_path.insert(0, _finder)
+    _finder.depth += 1
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        _finder.depth -= 1
 
 
-class _ChooseFirst(MetaPathFinder):
+class _ChooseFirst(threading.local, MetaPathFinder):
     """Finds no module, but is asked before those that do."""
 
+    depth = 0  # number of choose_drivers_on_import that this thread is in
+
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
-        if fullname in CHOICES:
+        if self.depth and fullname in CHOICES:
             CHOICES[fullname]()
+
+
+_finder = _ChooseFirst()

@@ -11,6 +11,7 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.run_checks import NO_ROBOT
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.drawing_drivers import choose_drivers_on_import
 from rewardlab.envs.gym import make_gym_vec_env
@@ -40,9 +41,10 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     with choose_drivers_on_import():
         make, cfg = _find_family(cfg)
         made = make(cfg)
-        if not _has_pictures(made):
-            _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
-        return _wrapped(made, cfg)
+        with closed_after_errors(made):
+            if not _has_pictures(made):
+                _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
+            return _wrapped(made, cfg)
 
 
 def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:

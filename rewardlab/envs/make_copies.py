@@ -64,16 +64,15 @@ def _step_time(maker: MakeCopy) -> float:
     """
     times: list[float] = []
     try:
-        env = maker()
-        env.reset(seed=0)
-        env.action_space.seed(0)
-        while len(times) < _MEASURED_STEPS and (len(times) < 3 or sum(times) < _MEASURED_SECONDS):
-            action, start = env.action_space.sample(), time.perf_counter()
-            _, _, terminated, truncated, _ = env.step(action)
-            times.append(time.perf_counter() - start)
-            if terminated or truncated:
-                env.reset()
-        env.close()
+        with maker() as env:
+            env.reset(seed=0)
+            env.action_space.seed(0)
+            while len(times) < _MEASURED_STEPS and (len(times) < 3 or sum(times) < _MEASURED_SECONDS):
+                action, start = env.action_space.sample(), time.perf_counter()
+                _, _, terminated, truncated, _ = env.step(action)
+                times.append(time.perf_counter() - start)
+                if terminated or truncated:
+                    env.reset()
     except Exception:
         return 0.0
     return median(times)

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import importlib
 import os
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,11 @@ from rewardlab.errors import ConfigError
 
 VARIABLE = "MUJOCO_GL"
 EGL_PACKAGES = ("libegl1", "libopengl0", "libgl1-mesa-dri")  # libegl1 alone has nothing to draw with
+_OPENING = (
+    "OpenGL",
+    "glfw",
+    *(f"mujoco.{name}" for name in ("egl", "osmesa", "glfw", "gl_context")),
+)  # modules of Python
 PACKAGES = {"egl": " ".join(EGL_PACKAGES), "osmesa": "libosmesa6"}  # of Debian and Ubuntu
 
 
@@ -88,6 +94,12 @@ def _close_renderers() -> None:
     for renderer in list(_renderers):
         with suppress(Exception):  # the user has closed it, or another thread draws
             renderer.close()
+
+
+def is_of_opengl(error: BaseException) -> bool:
+    """Return whether an error was raised where MuJoCo's OpenGL is imported or opened."""
+    modules = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(module.startswith(_OPENING) for module in modules)  # a library that is missing raises what it likes
 
 
 def unusable_backend(env_id: str, error: Exception) -> ConfigError:

@@ -17,7 +17,12 @@ T = TypeVar("T")
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a finite number, and neither true nor false."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _point(value: object) -> object:

@@ -9,6 +9,7 @@ from gymnasium.wrappers import TimeLimit
 
 from rewardlab.config.schema import EnvConfig, WrapperConfig
 from rewardlab.envs.checked import CheckedEnv
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.observed_parts import observe_as_configured
 from rewardlab.envs.plain_values import PlainValues
 from rewardlab.envs.step_results import flags_of
@@ -25,13 +26,20 @@ Wrapped = TypeVar("Wrapped", Env, VectorEnv[Any, Any, Any])
 def finish(env: Env, cfg: EnvConfig) -> Env:
     """Return a single environment as its config wants it; each family calls this for the environments that it makes.
 
+    An environment that cannot be so is closed.
+
     From the inside out: values are plain (`PlainValues`); `wrappers`; `action_repeat`; `max_episode_steps`;
     `reward: sparse` and `success_hold_steps`, which need `success` in the infos; the observation that `obs_mode` names
     (`observed_parts`); checks of what is returned, and that episodes end. So steps are those of the policy everywhere.
 
     Where `cfg.max_episode_steps` is set, a family makes its environment without a limit of its own.
     """
-    if env.unwrapped.spec is None:  # names it in messages and reports, and carries the limit
+    with closed_after_errors(env):
+        return _finish(env, cfg)
+
+
+def _finish(env: Env, cfg: EnvConfig) -> Env:
+    if env.unwrapped.spec is None:  # names it in messages and reports
         env.unwrapped.spec = EnvSpec(cfg.id)
     env = PlainValues(env, cfg.id)
     for wrapper in cfg.wrappers:
@@ -44,8 +52,20 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
         env = TimeLimit(env, cfg.max_episode_steps)
     if cfg.reward == "sparse" or cfg.success_hold_steps is not None:
         env = SuccessRules(env, cfg)
-    limited = env.spec is not None and env.spec.max_episode_steps is not None
-    return CheckedEnv(observe_as_configured(env, cfg), cfg.id, limited=limited)
+    return CheckedEnv(observe_as_configured(env, cfg), cfg.id, limited=_has_time_limit(env))
+
+
+def _has_time_limit(env: Env) -> bool:
+    """Return whether an environment says that its episodes have a limit.
+
+    Its spec alone does not tell: Gymnasium has none for an environment with options that cannot be copied.
+    """
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, TimeLimit):
+            return True
+        layer = layer.env
+    return env.spec is not None and env.spec.max_episode_steps is not None
 
 
 def policy_steps(cfg: EnvConfig, own_limit: int | None) -> int | None:

@@ -5,7 +5,6 @@ import itertools
 import secrets
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from rewardlab.console import make_console, print_line
 from rewardlab.data.directory_lock import locked
 from rewardlab.data.reader import episode_paths
 from rewardlab.envs import make_vec_env
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError, ProcessDied
@@ -57,13 +57,11 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
-    with ExitStack() as after_error:
-        after_error.callback(watched.close)
+    with closed_after_errors(watched):
         policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
         env = DataCollectorWrapper.as_planned(
             watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
         )
-        after_error.pop_all()
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
         with env, _progress(console) as progress:

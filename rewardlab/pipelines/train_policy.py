@@ -18,6 +18,7 @@ from rewardlab.config.run_checks import refuse_robot_keys
 from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.errors import ConfigError, DataError, ProcessDied, ProcessLost, RewardlabError, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.models.weights import first_mismatch
@@ -119,7 +120,8 @@ def _train_on(
     node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
     """
     training = _begin(cfg, cluster, out, expert_data)
-    replace_file(out / "config.yaml", to_yaml(cfg).encode())
+    with closed_after_errors(training):
+        replace_file(out / "config.yaml", to_yaml(cfg).encode())
     begun_from: list[Path | None] = []
     while True:
         try:
@@ -151,7 +153,7 @@ def _train_on(
 def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any) -> "PolicyTraining":
     """Launch the workers and load the checkpoint that the config names."""
     training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
-    with training.closed_after_errors():
+    with closed_after_errors(training):
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
         if not resumed:
             training.begin()
@@ -161,7 +163,7 @@ def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any)
 
 def _iterate(training: "PolicyTraining", out: Path, console: Console) -> None:
     total = training.cfg.runner.max_epochs
-    with training.closed_after_errors(), RunLog(out, total=total, console=console) as log:
+    with training.closed_unless_worker_died(), RunLog(out, total=total, console=console) as log:
         while not training.finished:
             metrics = training.iterate()
             log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
@@ -286,7 +288,7 @@ class PolicyTraining:
         return self.saved
 
     @contextmanager
-    def closed_after_errors(self) -> Iterator[None]:
+    def closed_unless_worker_died(self) -> Iterator[None]:
         """Close the environments after an error or Ctrl-C, which is raised again.
 
         Where a worker died there may be something left to save: `abandon` closes them then.

@@ -13,11 +13,11 @@ from rewardlab.data.episodes import Array
 from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
+from rewardlab.envs.checked import MOST_STEPS
 from rewardlab.envs.step_results import following_success, says_success
 from rewardlab.errors import DataError, ProcessDied
 from rewardlab.observations import as_observation, has_tensors, to_batch, to_numpy
 
-MAX_STEPS = 100_000  # of an episode
 ATTEMPTS = 3  # number of times that an evaluation is made at most, if processes that step environments die
 
 
@@ -86,9 +86,9 @@ class CountedEpisodes:
         self._ended.append((self._return[ended], self._length[ended], self._once[ended], success[ended]))
         self._left -= ended
         self._return[done], self._length[done], self._once[done] = 0, 0, False
-        if (self._length[self.running] >= MAX_STEPS).any():
+        if (self._length[self.running] >= MOST_STEPS).any():
             raise DataError(
-                f"an episode of '{self._name}' did not end in {MAX_STEPS} steps: set env.eval.max_episode_steps"
+                f"an episode of '{self._name}' did not end in {MOST_STEPS:,} steps: set env.eval.max_episode_steps"
             )
 
     def means(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ from rewardlab.data.packed_batch import PackedBatch, pack
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.camera_frames import CameraFrames
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
@@ -98,16 +99,19 @@ class EnvWorker:
         self.request = frames
         self.keep_next = keep_next
         self.keep_tensors = keep_tensors
-        self.env = make_vec_env(config)
+        self.env = env = make_vec_env(config)
         self.success_detector = success_detector
-        if success_detector is not None:
-            success_detector.init_worker()
-            named = None if collection is None else collection.cameras
-            cameras = () if collection is None else config.cameras if named is None else named
-            self.env = EndOnSuccess(self.env, self._predict_success, self._sizes(frames), cameras, config.frame_size)
-        if collection is not None:
-            self.env = DataCollectorWrapper.as_planned(self.env, config, collection, policy="training", worker=index)
-        self._frames = self._camera_frames()
+        with closed_after_errors(env):
+            if success_detector is not None:
+                success_detector.init_worker()
+                named = None if collection is None else collection.cameras
+                cameras = () if collection is None else config.cameras if named is None else named
+                self.env = env = EndOnSuccess(
+                    env, self._predict_success, self._sizes(frames), cameras, config.frame_size
+                )
+            if collection is not None:
+                self.env = DataCollectorWrapper.as_planned(env, config, collection, policy="training", worker=index)
+            self._frames = self._camera_frames()
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
         self._to_score: list[Images] = []

@@ -120,8 +120,11 @@ def test_a_failure_that_the_simulator_names_ends_an_episode() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_nothing_counts_after_a_failure_within_a_repeated_action(sparse: bool) -> None:
-    """Half of the points fail in the second of three steps, and all succeed in the third."""
+@pytest.mark.parametrize(("failing_step", "reward_until_then"), [(1, 1.0), (2, 1.0 + 2.0)])
+def test_nothing_counts_after_a_failure_within_a_repeated_action(
+    failing_step: int, reward_until_then: float, sparse: bool
+) -> None:
+    """Half of the points fail in the first or second of three steps, and all succeed in the third."""
     points = env(action_repeat=3, sparse=sparse, success_hold_steps=1)
     simulator: Any = points._simulator
     points.reset(seed=0)
@@ -130,7 +133,7 @@ def test_nothing_counts_after_a_failure_within_a_repeated_action(sparse: bool) -
     def step(actions: Tensor) -> Any:
         nonlocal steps
         steps += 1
-        facts = {"success": torch.full((ENVS,), steps == 3), "fail": fails & (steps == 2)}
+        facts = {"success": torch.full((ENVS,), steps == 3), "fail": fails & (steps == failing_step)}
         simulator._place.fill_(steps)  # the buffer of the observation before
         return simulator._place, torch.full((ENVS,), float(steps)), facts
 
@@ -138,11 +141,11 @@ def test_nothing_counts_after_a_failure_within_a_repeated_action(sparse: bool) -
     _, reward, terminated, truncated, infos = points.step(torch.zeros(ENVS, WIDTH))
     assert terminated.all()
     assert not truncated.any()
-    expected = (0.0, 1.0) if sparse else (1.0 + 2.0, 1.0 + 2.0 + 3.0)
+    expected = (0.0, 1.0) if sparse else (reward_until_then, 1.0 + 2.0 + 3.0)
     assert torch.equal(reward, torch.where(fails, *map(torch.tensor, expected)))
     assert torch.equal(infos["final_info"]["success"], ~fails)
     assert torch.equal(infos["final_info"]["fail"], fails)
-    assert torch.equal(infos["final_obs"][:, 0], torch.where(fails, 2.0, 3.0))
+    assert torch.equal(infos["final_obs"][:, 0], torch.where(fails, float(failing_step), 3.0))
 
 
 def test_last_frames_are_drawn_only_for_those_who_ask() -> None:

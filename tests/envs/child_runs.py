@@ -16,8 +16,8 @@ PRINT_CONTRAST = "env.reset(seed=0); print(env.render_cameras(['base_camera'], (
 PRINT_SIMULATORS = "print(sorted({'torch', 'sapien', 'mujoco', 'OpenGL'} & set(sys.modules)))"
 
 
-def run_env(env_id: str, processes: int, then: str) -> "subprocess.CompletedProcess[str]":
-    """Run a child that builds an environment and goes on with the code `then`."""
-    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+def run_env(env_id: str, processes: int, then: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run a child with these environment variables that builds an environment and goes on with the code `then`."""
+    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS} | settings
     command = [sys.executable, "-c", SCRIPT.format(env_id=env_id, processes=processes, then=then)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -85,13 +85,33 @@ class FatalError(Exception):
 
 
 class Blind(gymnasium.Env[Any, Any]):
+    """Cannot be drawn: a function of the module `where` raises `error`."""
+
     render_mode = "rgb_array"
     spec = EnvSpec("Blind-v5")
 
+    def __init__(self, error: Exception, where: str) -> None:
+        self.module = {"__name__": where, "error": error}
+        exec("def fail(): raise error", self.module)
+
     def render(self) -> Any:
-        raise FatalError("an OpenGL platform library has not been loaded")
+        fail: Any = self.module["fail"]
+        return fail()
 
 
-def test_a_plain_environment_that_cannot_draw_names_the_command_that_helps() -> None:
-    with pytest.raises(ConfigError, match=r"'Blind-v5' cannot draw with .*rewardlab.envs.install_gl"):
-        draw_cameras(Blind(), ["base_camera"])
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (FatalError("an OpenGL platform library has not been loaded"), "gymnasium.envs.mujoco"),
+        (RuntimeError("no such device"), "mujoco.egl"),
+        (AttributeError("'NoneType' object has no attribute 'glGetError'"), "OpenGL.raw.GL._errors"),
+    ],
+)
+def test_a_plain_environment_that_cannot_draw_names_the_command_that_helps(error: Exception, where: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'Blind-v5' cannot draw with .*{error}.*rewardlab.envs.install_gl"):
+        draw_cameras(Blind(error, where), ["base_camera"])
+
+
+def test_another_error_of_render_stays_as_it_is() -> None:
+    with pytest.raises(ValueError, match="no such camera"):
+        draw_cameras(Blind(ValueError("no such camera"), "mujoco.renderer"), ["base_camera"])

@@ -1,5 +1,7 @@
 """What holds for every single environment: the wrappers of users, repeated actions, limits, success, observations."""
 
+import threading
+import warnings
 from typing import Any, ClassVar
 
 import gymnasium
@@ -9,6 +11,7 @@ import torch
 from gymnasium import spaces
 
 from rewardlab.config.schema import EnvConfig, WrapperConfig
+from rewardlab.envs import checked
 from rewardlab.envs.single import finish
 from rewardlab.errors import ConfigError, DataError
 
@@ -246,11 +249,29 @@ def test_several_cameras_in_the_observation() -> None:
         finish(TwoCameras(), EnvConfig(id="Two", obs_mode="images", cameras=("side",)))
 
 
-def test_an_episode_that_does_not_end_is_an_error_unless_there_is_a_limit() -> None:
+def test_an_episode_that_does_not_end_is_an_error_unless_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "MOST_STEPS", 1_000)
     endless = finish(Counter(end=0), EnvConfig(id="mine"))
-    with pytest.raises(DataError, match=r"'mine' has no time limit.*10,000 steps.*set env\.train\.max_episode_steps"):
-        run(endless, 10_001)
-    assert len(run(finish(Counter(end=10_000), EnvConfig(id="mine")), 10_001)) == 10_000
-    assert len(run(finish(Counter(end=0), EnvConfig(id="mine", max_episode_steps=10_005)), 10_010)) == 10_005
-    limited = finish(gymnasium.wrappers.TimeLimit(Counter(end=0), 10_005), EnvConfig(id="mine"))
-    assert len(run(limited, 10_010)) == 10_005
+    with pytest.raises(DataError, match=r"'mine' names no time limit.* 1,000 steps.*set env\.train\.max_episode_steps"):
+        run(endless, 1_001)
+    assert len(run(finish(Counter(end=1_000), EnvConfig(id="mine")), 1_001)) == 1_000
+    assert len(run(finish(Counter(end=0), EnvConfig(id="mine", max_episode_steps=1_005)), 1_010)) == 1_005
+    inner = Counter(end=0)
+    inner.spec = gymnasium.envs.registration.EnvSpec("mine", kwargs={"handle": threading.Lock()})
+    for limited in (gymnasium.wrappers.TimeLimit(Counter(end=0), 1_005), gymnasium.wrappers.TimeLimit(inner, 1_005)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's: it cannot copy the spec of the second
+            assert len(run(finish(limited, EnvConfig(id="mine")), 1_010)) == 1_005
+
+
+def test_an_episode_may_be_as_long_as_those_of_atari() -> None:
+    """108,000 frames, four to a step; Gymnasium does not know of that limit."""
+    assert len(run(finish(Counter(end=27_000), EnvConfig(id="ALE/Breakout-v5")), 27_001)) == 27_000
+
+
+def test_an_environment_that_cannot_be_finished_is_closed() -> None:
+    env, closed = Counter(), []
+    env.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match="unknown wrapper"):
+        finish(env, EnvConfig(id="mine", wrappers=(WrapperConfig(name="gymnasium.wrappers:Nope"),)))
+    assert closed == [True]

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from policy_runs import SMALL_ZOO
 
 from rewardlab.config import load_config
+from rewardlab.envs import make_copies, make_vec_env
 from rewardlab.errors import RewardlabError
 from rewardlab.pipelines import collect, train_policy
 
@@ -23,8 +24,10 @@ class Breaking(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
     made, closed = 0, 0
 
-    def __init__(self, breaks: str = "never") -> None:
-        self.breaks, self.life = BREAKS[breaks], 0
+    def __init__(self, breaks: str = "never", most: int = 99, closes: bool = True) -> None:
+        if Breaking.made == most:
+            raise RuntimeError("no more robots")
+        self.breaks, self.closes, self.life = BREAKS[breaks], closes, 0
         Breaking.made += 1
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -39,6 +42,8 @@ class Breaking(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         Breaking.closed += 1
+        if not self.closes:
+            raise RuntimeError("it cannot be closed")
 
 
 gymnasium.register("Breaking-v0", Breaking)
@@ -85,6 +90,34 @@ def test_environments_are_closed_if_something_else_cannot_be_made(
     config: str, overrides: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RewardlabError, match=error):
-        run(tmp_path, config, *overrides, "+env.train.cameras=[]", breaks="never")
+    for number, closes in enumerate(("true", "false")):  # an error of close() hides nothing and leaves nothing open
+        more = [*overrides, "+env.train.cameras=[]", f"env.train.options.closes={closes}"]
+        with pytest.raises(RewardlabError, match=error):
+            run(tmp_path / str(number), config, *more, breaks="never")
     assert Breaking.closed == Breaking.made > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"options": {"most": 3}}, "no more robots"),
+        ({"image_size": [3, 8, 8]}, "does not offer it"),
+        ({"wrappers": [{"name": "gymnasium.wrappers.vector:RescaleAction"}]}, "does not take these options"),
+    ],
+    ids=["a copy that cannot be made", "a key that is not offered", "a wrapper of all copies"],
+)
+def test_copies_are_closed_if_they_cannot_be_used(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises((RewardlabError, RuntimeError), match=error):
+        make_vec_env("Breaking-v0", num_envs=4, processes=1, **settings)
+    assert Breaking.closed == Breaking.made > 0
+
+
+def test_a_copy_that_fails_while_its_speed_is_measured_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(env: Breaking, action: Any) -> Any:
+        raise RuntimeError("a wire came loose")
+
+    monkeypatch.setattr(make_copies, "own_cores", lambda: 4)
+    monkeypatch.setattr(Breaking, "step", fail)
+    env = make_vec_env("Breaking-v0", num_envs=2)
+    assert (Breaking.made, Breaking.closed) == (3, 1)
+    env.close()

@@ -77,7 +77,7 @@ def test_there_are_never_more_copies_than_episodes() -> None:
 
 
 def test_an_episode_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 50)
+    monkeypatch.setattr(evaluation, "MOST_STEPS", 50)
     assert evaluate(20, 1)[1]["length"] == 5  # 100 steps in all
     with pytest.raises(DataError, match=r"did not end in 50 steps: set env\.eval\.max_episode_steps"):
         evaluate(1, 1, cycles=[[99]])

@@ -45,6 +45,7 @@ EYE, TARGET, BLOCK = [1, 0, 1], [0, 0, 0], "expected task or a block with eye, t
         ({"eye": EYE, "traget": TARGET}, "unknown key of options.camera 'traget'. Did you mean 'target'? Choices: "),
         ({"eye": [1, 0], "target": TARGET}, "options.camera.eye: found [1, 0], expected 3 numbers: x, y, z in metres"),
         ({"eye": [1, 0, "a"], "target": TARGET}, 'options.camera.eye: found [1, 0, "a"], expected 3 numbers'),
+        ({"eye": EYE, "target": TARGET, "fov": 10**400}, "options.camera.fov: found 10000000000"),
         ({"eye": EYE, "target": EYE}, "options.camera.target: found the same point as eye, [1.0, 0.0, 1.0], expected"),
         (
             {"eye": EYE, "target": TARGET, "fov": 40},

@@ -21,6 +21,7 @@ def test_keys_that_are_not_given_keep_their_default() -> None:
     [
         ({"distanse": 1}, "unknown key of options.camera 'distanse'. Did you mean 'distance'"),
         ({"lookat": [0, 1]}, r"options.camera.lookat: found \[0, 1\], expected 3 numbers"),
+        ({"lookat": [0, 10**400, 0]}, r"options.camera.lookat: found \[0, 1.*, expected 3 numbers"),
         ({"azimuth": [1, 2, 3]}, "options.camera.azimuth: .* expected a number"),
         ({"elevation": float("nan")}, "options.camera.elevation: found NaN, expected a finite number"),
         ({"distance": 0}, "options.camera.distance: found 0, expected a number above 0"),
