@@ -283,7 +283,7 @@ class PolicyTraining:
         if save and self.progress.iteration == self.completed and self.saved != self.checkpoint:
             with suppress(RewardlabError):  # the learner may be gone, too
                 self.save()
-        with suppress(RewardlabError):
+        with suppress(Exception):  # what ended the run says more
             self.close()
         return self.saved
 
