@@ -80,7 +80,7 @@ def test_a_users_file_has_the_machines_of_what_it_builds_on(tmp_path: Path) -> N
     machines = "machines: {cpu2: {seed: 7}, lab: {seed: 8}}"
     file.write_text(f"defaults: [maniskill_ppo_cnn, _self_]\nenv: {{train: {{num_envs: 512}}}}\n{machines}\n")
     two_cores = load_config(str(file), ["+machine=cpu2"])
-    assert (two_cores.seed, two_cores.cluster.device, two_cores.env.train.num_envs) == (7, "cpu", 16)
+    assert (two_cores.seed, two_cores.cluster.device, two_cores.env.train.num_envs) == (7, "cpu", 32)
     lab = load_config(str(file), ["+machine=lab"], check_files=False)
     assert (lab.seed, lab.cluster.device, lab.env.train.num_envs) == (8, "cuda", 512)
 
