@@ -47,7 +47,9 @@ def draw(picture: Picture, path: Path) -> None:
     axes.tick_params(color=GREY, labelcolor=INK)
     axes.grid(axis="y", color="#e8e8e8", linewidth=0.8)
     axes.set_axisbelow(True)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    names = [*picture.runs, *picture.levels]
+    columns = 4 if sum(map(len, names[:4])) < 40 else 2  # as many as fit
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
 
