@@ -1,22 +1,22 @@
 """Closes environments where an error leaves them to nobody: a simulator or a robot may need it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
-
-
-class Closable(Protocol):
-    """What can be closed: an environment, or several."""
-
-    def close(self) -> object: ...
 
 
 @contextmanager
-def closed_after_errors(opened: Closable) -> Iterator[None]:
-    """Close an environment after an error or Ctrl-C, which is raised again, also if closing fails too."""
+def closed_after_errors(
+    close: Callable[[], object], *, except_for: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
+    """Call `close` after an error or Ctrl-C, which is raised again, also if closing fails too.
+
+    After errors of the classes `except_for`, somebody else closes.
+    """
     try:
         yield
+    except except_for:
+        raise
     except BaseException:
         with suppress(Exception):  # the first error says more
-            opened.close()
+            close()
         raise

@@ -162,7 +162,7 @@ class CopyGroup:
     def __init__(self, makers: Sequence[MakeCopy]) -> None:
         self.copies: list[EnvCopy] = []
         self._result: Any = None
-        with closed_after_errors(self):
+        with closed_after_errors(self.close):
             for make in makers:
                 self.copies.append(EnvCopy(make()))
 

@@ -41,7 +41,7 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     with choose_drivers_on_import():
         make, cfg = _find_family(cfg)
         made = make(cfg)
-        with closed_after_errors(made):
+        with closed_after_errors(made.close):
             if not _has_pictures(made):
                 _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
             return _wrapped(made, cfg)

@@ -16,11 +16,8 @@ from rewardlab.errors import ConfigError
 
 VARIABLE = "MUJOCO_GL"
 EGL_PACKAGES = ("libegl1", "libopengl0", "libgl1-mesa-dri")  # libegl1 alone has nothing to draw with
-_OPENING = (
-    "OpenGL",
-    "glfw",
-    *(f"mujoco.{name}" for name in ("egl", "osmesa", "glfw", "gl_context")),
-)  # modules of Python
+# Python modules, by the beginning of their names, that open OpenGL.
+_OPENING = ("OpenGL", "glfw", "mujoco.egl", "mujoco.osmesa", "mujoco.glfw", "mujoco.gl_context")
 PACKAGES = {"egl": " ".join(EGL_PACKAGES), "osmesa": "libosmesa6"}  # of Debian and Ubuntu
 
 

@@ -34,7 +34,7 @@ def finish(env: Env, cfg: EnvConfig) -> Env:
 
     Where `cfg.max_episode_steps` is set, a family makes its environment without a limit of its own.
     """
-    with closed_after_errors(env):
+    with closed_after_errors(env.close):
         return _finish(env, cfg)
 
 

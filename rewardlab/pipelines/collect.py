@@ -57,7 +57,7 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     num_envs = min(cfg.env.train.num_envs, plan.episodes or cfg.env.train.num_envs)
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
-    with closed_after_errors(watched):
+    with closed_after_errors(watched.close):
         policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
         env = DataCollectorWrapper.as_planned(
             watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"

@@ -1,6 +1,5 @@
 """Launches the workers of a policy run, as its config says."""
 
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import nn
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.schema import EnvConfig
 from rewardlab.cores import sharing_cores
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.errors import ConfigError
 from rewardlab.pipelines.policy_rewards import PolicyRewards
 from rewardlab.rl.evaluation import Evaluation
@@ -40,11 +40,8 @@ def launch_workers(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_da
     """Launch the reward workers, environment workers, learner and rollout workers; each needs the ones before it."""
     rewards = PolicyRewards(cfg, cluster, out)
     envs = _launch_envs(cfg, cluster, rewards)
-    with ExitStack() as after_error:
-        after_error.callback(_close, envs)
-        workers = _launch_others(cfg, cluster, rewards, envs, expert_data)
-        after_error.pop_all()
-    return workers
+    with closed_after_errors(lambda: envs.call("close").result()):
+        return _launch_others(cfg, cluster, rewards, envs, expert_data)
 
 
 def _launch_others(
@@ -78,11 +75,6 @@ def _launch_others(
         Evaluation(cfg.env.eval, seed=cfg.seed + 10_000, episodes=cfg.runner.eval_episodes),
         make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
     )
-
-
-def _close(envs: Group) -> None:
-    with suppress(Exception):  # the error that led here says more
-        envs.call("close").result()
 
 
 def _launch_envs(cfg: ExperimentConfig, cluster: Cluster, rewards: PolicyRewards) -> Group:

@@ -120,7 +120,7 @@ def _train_on(
     node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
     """
     training = _begin(cfg, cluster, out, expert_data)
-    with closed_after_errors(training):
+    with closed_after_errors(training.close):
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
     begun_from: list[Path | None] = []
     while True:
@@ -153,7 +153,7 @@ def _train_on(
 def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any) -> "PolicyTraining":
     """Launch the workers and load the checkpoint that the config names."""
     training = PolicyTraining(cfg, launch_workers(cfg, cluster, out, expert_data), out)
-    with closed_after_errors(training):
+    with closed_after_errors(training.close):
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
         if not resumed:
             training.begin()
@@ -163,7 +163,9 @@ def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any)
 
 def _iterate(training: "PolicyTraining", out: Path, console: Console) -> None:
     total = training.cfg.runner.max_epochs
-    with training.closed_unless_worker_died(), RunLog(out, total=total, console=console) as log:
+    # Where a worker died there may be something left to save: `abandon` closes the environments then.
+    closed = closed_after_errors(training.close, except_for=(ProcessDied, ProcessLost, NodeLost))
+    with closed, RunLog(out, total=total, console=console) as log:
         while not training.finished:
             metrics = training.iterate()
             log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
@@ -286,21 +288,6 @@ class PolicyTraining:
         with suppress(Exception):  # what ended the run says more
             self.close()
         return self.saved
-
-    @contextmanager
-    def closed_unless_worker_died(self) -> Iterator[None]:
-        """Close the environments after an error or Ctrl-C, which is raised again.
-
-        Where a worker died there may be something left to save: `abandon` closes them then.
-        """
-        try:
-            yield
-        except (ProcessDied, ProcessLost, NodeLost):
-            raise
-        except BaseException:
-            with suppress(Exception):
-                self.close()
-            raise
 
     def resume(self, checkpoint: Path) -> bool:
         """Load a checkpoint of this run, or only the policy of another run; return whether it is this run's.

@@ -101,7 +101,7 @@ class EnvWorker:
         self.keep_tensors = keep_tensors
         self.env = env = make_vec_env(config)
         self.success_detector = success_detector
-        with closed_after_errors(env):
+        with closed_after_errors(env.close):
             if success_detector is not None:
                 success_detector.init_worker()
                 named = None if collection is None else collection.cameras

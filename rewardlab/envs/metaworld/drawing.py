@@ -128,9 +128,9 @@ _own = _OwnCanvases()
 
 def shared_canvas(env_id: str, model: Any, size: tuple[int, int]) -> Canvas:
     """Return this thread's canvas of an environment for pictures of a size."""
-    key = (env_id, merging_distance(size))
+    key = (env_id, detail := merging_distance(size))
     if key not in _own.by_key:
-        _own.by_key[key] = Canvas(env_id, model, merging_distance(size))
+        _own.by_key[key] = Canvas(env_id, model, detail)
         run_before_opengl_ends(_free_canvases)
     return _own.by_key[key]
 
