@@ -54,7 +54,7 @@ FIRST_POLICY = {"button-press-topdown-v3": 60, "handle-press-v3": 60}
 # Naive data: few episodes of an expert that makes no mistakes.
 NAIVE = {"data.collection.policy": "expert", "data.collection.episodes": 32}
 # Iterations of PPO in the warm-up on the true reward, and in both stages together.
-MANISKILL_ITERATIONS = {"PickCube-v1": (200, 400), "PushCube-v1": (60, 140)}
+MANISKILL_ITERATIONS = {"PickCube-v1": (200, 500), "PushCube-v1": (60, 140)}
 RUNS = Path("runs/benchmark_simulators")
 QUIET = Console(quiet=True)
 
