@@ -15,3 +15,8 @@ MAIN_IMAGES = "main_images"  # images of the default camera, beside the state, i
 # Simulators use different keys; the package reads all of them and writes the first.
 SUCCESS_KEYS = ("success", "is_success", "succeed")
 GRASP_KEYS = ("grasp", "is_grasped")
+
+# In infos of robots (`rewardlab.envs.robot.env`).
+EXECUTED_ACTION = "executed_action"  # what was really done, in the place of the policy's action
+INTERVENTION = "intervention"  # a person moved the robot in this step; also a column of episodes
+DISCARD = "discard"  # the episode that ends is not to be kept

@@ -15,8 +15,9 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"arguments", "console", "cores", "devices", "errors", "frame_choice", "frame_sizes", "input_files", "keys"}
-    | {"limits", "nested", "observations", "plain_unpickler", "registry", "screen", "types", "unpickle"},
+    {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_sizes"}
+    | {"input_files", "keys", "limits", "nested", "observations", "plain_unpickler", "registry", "screen"}
+    | {"types", "unpickle"},
     {"compat", "config"},
     {"data", "compat.robot_recording", "figures", "models"},
     {"envs"},

@@ -7,15 +7,14 @@ from types import NoneType
 from typing import Any
 
 from rewardlab.compat.names import todays_checkpoint
+from rewardlab.config.robots import attach_robots
 from rewardlab.config.schema import ExperimentConfig, RewardModelConfig
 from rewardlab.errors import ConfigError
-
-NO_ROBOT = "no robot driver is available yet, and the run would use a simulation instead; remove the key"
 
 
 def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
     """Raise if a run of `cfg` would fail or mislead; `given` are the keys that the user chose."""
-    refuse_robot_keys(cfg)
+    attach_robots(cfg)  # raises if a run that acts is configured for robots that it would not use
     _check_reward_model_is_used(cfg, given)
     _check_node_groups(cfg)
     for problem in _keys_without_effect(cfg):
@@ -27,18 +26,6 @@ def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
     missing = [f"{key}: there is no file or directory {path}" for key, path in _files(cfg) if not Path(path).exists()]
     if missing:
         raise ConfigError("\n".join(missing))
-
-
-def refuse_robot_keys(cfg: ExperimentConfig) -> None:
-    """Raise if a run that acts is configured for a robot."""
-    if cfg.runner.task == "train_reward":  # reads episodes, wherever they come from
-        return
-    for name, env in (("train", cfg.env.train), ("eval", cfg.env.eval)):
-        if env.target_ee_pose is not None:
-            raise ConfigError(f"env.{name}.target_ee_pose: {NO_ROBOT}")
-    for index, group in enumerate(cfg.cluster.node_groups):
-        if group.hardware is not None:
-            raise ConfigError(f"cluster.node_groups.{index}.hardware: {NO_ROBOT}")
 
 
 def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:

@@ -173,7 +173,7 @@ class EnvConfig:
     image_size: ImageSize = (3, 64, 64)
     success_hold_steps: PositiveInt | None = None  # steps of success in a row that end the episode; null = never
     wrappers: tuple[WrapperConfig, ...] = ()  # the user's own, the first one innermost
-    target_ee_pose: Pose | None = None  # robots, refused until there is a driver: goal of the end effector (m, rad)
+    target_ee_pose: Pose | None = None  # robots: goal of the tool, x, y, z, roll, pitch, yaw (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
 
     @property
@@ -445,13 +445,13 @@ class ActorConfig:
 
 @section
 class HardwareConfig:
-    type: str  # such as "Franka"
-    configs: tuple[dict[str, Any], ...] = ()  # one block a device, such as {robot_ip: 10.0.0.2}; checked by the driver
+    type: str  # Franka, http, or module:name of an adapter of yours
+    configs: tuple[dict[str, Any], ...] = ()  # a block for each robot, such as {robot_ip: 172.16.0.1:5000}
 
 
 @section
 class NodeGroupConfig:
-    """Nodes under a name that component_placement can use. A robot attached to them is refused: there is no driver."""
+    """Nodes under a name that component_placement can use, or the robots that are attached to them."""
 
     label: str | None = None  # name of the group, such as arm: a component is placed there with arm-0
     node_ranks: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0,)  # nodes in the group

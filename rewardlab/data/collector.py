@@ -275,6 +275,11 @@ class EpisodeCollector:
         if failure is not None:
             raise failure
 
+    def drop(self, env_ids: Iterable[int]) -> None:
+        """Forget the running episodes of these environments; they count for nothing."""
+        for env in env_ids:
+            self._buffers[env] = None
+
     def flush(self) -> None:
         """Wait until every ended episode is on disk."""
         self._background.flush()

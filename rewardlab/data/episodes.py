@@ -41,6 +41,7 @@ _KNOWN: dict[str, tuple[tuple[np.dtype[Any], ...], tuple[int, ...]]] = {
     "truncated": ((_BOOL,), (1,)),
     "success": ((_BOOL,), (1,)),
     "grasp": ((_BOOL,), (1,)),
+    "intervention": ((_BOOL,), (1,)),
     FRAME_ROWS: ((_INT,), (1,)),
 }
 

@@ -8,6 +8,7 @@ groups, each has every K-th copy: so all have as much to draw where only the fir
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -209,6 +210,30 @@ class CopyGroup:
                 each.callback(copy.env.close)
 
 
+class ThreadGroup:
+    """Some of the copies, stepped in a thread of this process: for environments that mostly wait, such as robots."""
+
+    def __init__(self, makers: Sequence[MakeCopy]) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="copies")
+        self._group = CopyGroup(makers)
+        self._result: Future[Any] | None = None
+
+    def submit(self, method: str, *args: Any) -> None:
+        """Call a method of CopyGroup; `collect` returns its result."""
+        self._result = self._thread.submit(getattr(self._group, method), *args)
+
+    def collect(self) -> Any:
+        assert self._result is not None
+        return self._result.result()
+
+    def describe(self) -> CopyDescription:
+        return self._group.describe()
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._group.close()
+
+
 class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
     """N copies, stepped as one batch; each is reset in the step that ends its episode, as Gymnasium's SAME_STEP says.
 
@@ -217,16 +242,25 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     The first seeded reset of an environment with a `name` checks that seeds mean something to it. With `processes`
     above 1, copies are shared out to so many other processes, and every method may raise ProcessDied:
-    then all environments must be reset.
+    then all environments must be reset. With `in_threads`, each copy has a thread of this process instead.
     """
 
-    def __init__(self, makers: Sequence[MakeCopy], processes: int = 1, name: str | None = None) -> None:
+    def __init__(
+        self, makers: Sequence[MakeCopy], processes: int = 1, name: str | None = None, *, in_threads: bool = False
+    ) -> None:
         self.num_envs = len(makers)
+        processes = self.num_envs if in_threads else processes
         self._name = name
         self._memory: SharedMemory | None = None
         self._rows = [range(group, self.num_envs, processes) for group in range(processes)]
-        self._groups: Sequence[CopyGroup | ProcessGroup]
-        if processes == 1:
+        self._groups: Sequence[CopyGroup | ThreadGroup | ProcessGroup]
+        if in_threads:
+            self._groups = groups = []
+            with closed_after_errors(self.close_extras):
+                for make in makers:
+                    groups.append(ThreadGroup([make]))
+            first = groups[0].describe()
+        elif processes == 1:
             group = CopyGroup(makers)
             self._groups, first = [group], group.describe()
         else:

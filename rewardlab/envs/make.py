@@ -8,7 +8,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rewardlab.config import config_from_mapping
-from rewardlab.config.run_checks import NO_ROBOT
+from rewardlab.config.robots import check_robot_keys
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.closing import closed_after_errors
@@ -37,7 +37,7 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
     >>> env = make_vec_env("CartPole-v1", num_envs=4)
     """
     cfg = _checked(env, settings) if isinstance(env, str) else env
-    _refuse(cfg, "target_ee_pose")
+    check_robot_keys(cfg)
     with choose_drivers_on_import():
         make, cfg = _find_family(cfg)
         made = make(cfg)
@@ -84,8 +84,7 @@ def _refuse(cfg: EnvConfig, *unused: str) -> None:
     default = EnvConfig()
     for key in unused:
         if (found := getattr(cfg, key)) != getattr(default, key):
-            reason = NO_ROBOT if key == "target_ee_pose" else f"'{cfg.id}' does not offer it"
-            raise ConfigError(f"{key}: {reason}; found {found!r}")
+            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {found!r}")
 
 
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:
@@ -142,3 +141,10 @@ def _make_maniskill(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     from rewardlab.envs.maniskill.make import make_maniskill_vec_env
 
     return make_maniskill_vec_env(cfg)
+
+
+@FAMILIES.register("robot")
+def _make_robot(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    from rewardlab.envs.robot.make import make_robot_vec_env
+
+    return make_robot_vec_env(cfg)

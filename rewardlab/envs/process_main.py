@@ -4,11 +4,8 @@ Torch is not imported here unless the environment does so: a process is to start
 """
 
 import faulthandler
-import fcntl
 import os
 import pickle
-import select
-import signal
 import sys
 import traceback
 import warnings
@@ -21,6 +18,7 @@ import cv2
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate
 
+from rewardlab.child_process import end_with_parent
 from rewardlab.envs.cameras import Size
 from rewardlab.envs.copies import CopyDescription, CopyGroup, CopyStep, Info
 from rewardlab.envs.drawing_drivers import choose_drivers_on_import
@@ -89,7 +87,7 @@ class CopyProcess:
 
 
 def main(name: str, connection: int, parent: int, observations: int, frames: int) -> None:
-    _end_with_parent(parent)
+    end_with_parent(parent)
     faulthandler.enable()
     cv2.setNumThreads(1)
     served = CopyProcess(name, SharedMemory(observations), SharedMemory(frames))
@@ -131,19 +129,6 @@ def _packed(answer: Answer, shown: list[tuple[str, type[Warning]]], name: str) -
                 "infos, or set env.train.processes=1"
             )
         return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-
-
-def _end_with_parent(pipe: int) -> None:
-    """Let the system end this process when nobody holds the other end of the pipe any more, whatever it is doing.
-
-    Nothing is ever written to the pipe: SIGIO, which ends a process, is sent when its other end is closed. A thread
-    could not do that while an environment hangs in C code.
-    """
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([pipe], [], [], 0)[0]:  # it was closed before
-        os._exit(1)
 
 
 if __name__ == "__main__":

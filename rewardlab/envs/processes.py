@@ -8,37 +8,27 @@ copies did since their last reset is lost, so that the caller resets all environ
 import math
 import os
 import pickle
-import re
-import signal
-import subprocess
-import sys
-import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from rewardlab.child_process import ChildProcess
 from rewardlab.data.episodes import Array
 from rewardlab.envs.shared_memory import SharedMemory
-from rewardlab.errors import ConfigError, ProcessDied, ProcessLost, RewardlabError, is_users_file
+from rewardlab.errors import ConfigError, ProcessDied, ProcessLost, RewardlabError
 
 # Environment variable: seconds without an answer after which a process is replaced. While copies are built, they are at
 # least _TIMEOUT for each copy.
 TIMEOUT = "REWARDLAB_ENV_TIMEOUT"
 _TIMEOUT = 300.0
 SOON = 60.0  # seconds of work after a replacement; a process that dies again before is an error
-_CLOSING = 5.0  # seconds that environments have to close
-_KEPT_LINES = 50  # of what a process printed
 _ONE_THREAD = {
     f"{library}_NUM_THREADS": "1"
     for library in ("OMP", "OPENBLAS", "MKL", "LP")  # LP: the software Vulkan driver
@@ -83,12 +73,12 @@ class ProcessGroup:
         self._method = ""
         self._replaced = False
         self._started = self._last_answer = 0.0
-        self._process: _Process | None = None
+        self._process: ChildProcess | None = None
 
     def start(self) -> None:
         """Start the process and let it build the copies; `collect` returns the description of the first."""
         fds = (self._memory.fd, self._frames.fd)
-        self._process = process = _Process(self._name, fds)
+        self._process = process = ChildProcess("rewardlab.envs.process_main", [self._name], fds, _ONE_THREAD)
         weakref.finalize(self, process.end)
         self._started = self._last_answer = time.monotonic()
         self.submit("build", self._makers)
@@ -117,7 +107,7 @@ class ProcessGroup:
         self._setup = {}
         process, self._process = self._process, None
         if process is not None:
-            process.close()
+            process.close(pickle.dumps((0, "close", ())))
         self._frames.close()
 
     def _wait(self) -> Answer:
@@ -135,7 +125,7 @@ class ProcessGroup:
         process, self._process = self._running(), None
         built = self._method == "build"
         doing = {"build": "while they were built", "draw": "while they were drawn"}.get(self._method)
-        why = f"{doing or f'in {self._method}()'}: {process.explain(limit)}"
+        why = f"{doing or f'in {self._method}()'}: {process.explain(limit, TIMEOUT)}"
         found = f"copies {self._title} of '{self._name}' are lost, {why}"
         soon = self._replaced and self._last_answer - self._started < SOON
         if built or soon:
@@ -149,7 +139,7 @@ class ProcessGroup:
             self.collect()
         return ProcessDied(f"{found}; they were built again in a new process")
 
-    def _running(self) -> "_Process":
+    def _running(self) -> ChildProcess:
         if self._process is None:
             raise gymnasium.error.ClosedEnvironmentError(f"copies {self._title} of '{self._name}' are closed")
         return self._process
@@ -221,95 +211,3 @@ def timeout() -> float:
     if not seconds > 0:
         raise ConfigError(f"{TIMEOUT}: found {text!r}, expected a number of seconds above 0")
     return seconds
-
-
-class _Process:
-    """A process that answers messages. It ends with this one in every case, even if this one is killed."""
-
-    def __init__(self, name: str, fds: tuple[int, ...]) -> None:
-        self._channel, theirs = Pipe()
-        alive, self._alive = os.pipe()
-        passed = (theirs.fileno(), alive, *fds)
-        import_path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-        try:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rewardlab.envs.process_main", name, *map(str, passed)],
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=passed,
-                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": import_path},
-                start_new_session=True,  # Ctrl-C is for this process alone
-            )
-        finally:
-            theirs.close()
-            os.close(alive)
-        self._printed: deque[bytes] = deque(maxlen=_KEPT_LINES)
-        assert self._popen.stderr is not None
-        self._reader = threading.Thread(target=_pass_on, args=(self._popen.stderr, self._printed), daemon=True)
-        self._reader.start()
-
-    def send(self, message: bytes) -> None:
-        with suppress(OSError):  # it has died: `receive` finds that out
-            self._channel.send_bytes(message)
-
-    def receive(self, limit: float) -> bytes | None:
-        """Return the next message, or None if the process has ended or said nothing for `limit` seconds."""
-        try:
-            return self._channel.recv_bytes() if self._channel.poll(limit) else None
-        except (EOFError, OSError):
-            return None
-
-    def explain(self, limit: float) -> str:
-        """End the process if it has not ended, and say in words why it gave no answer."""
-        title = f"process {self._popen.pid}"
-        try:
-            status = self._popen.wait(1.0)  # its end of the connection is closed a moment before
-        except subprocess.TimeoutExpired:
-            why = f"{title} gave no answer for {limit:g} s (${TIMEOUT})"
-        else:
-            why = f"{title} ended with exit status {status}"
-            if status < 0:
-                why = f"{title} was killed by {signal.Signals(-status).name}"
-                why += " (perhaps because memory ran out)" if -status == signal.SIGKILL else ""
-        self.end()
-        self._reader.join(1.0)
-        printed = last_error(b"".join(self._printed).decode(errors="replace"))
-        return f"{why} and printed last: {printed}" if printed else why
-
-    def close(self) -> None:
-        """Let the process close its environments, and end it if that takes long."""
-        self.send(pickle.dumps((0, "close", ())))
-        self._channel.close()  # the loop there ends
-        with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_CLOSING)
-        self.end()
-
-    def end(self) -> None:
-        """End the process at once, and what it has started: a simulator may have a server of its own."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, signal.SIGKILL)  # it leads a session
-        self._popen.wait()
-        self._channel.close()
-        if self._alive >= 0:
-            os.close(self._alive)
-            self._alive = -1
-
-
-def last_error(printed: str) -> str:
-    """Return the line that says most about the end of a process: of a crash and its place in a user's file, or last."""
-    crash = re.search(r"^Fatal Python error: .*$", printed, re.MULTILINE)
-    if crash:
-        frames = re.findall(r'^  File "(.*)", line (\d+)', printed[crash.end() :], re.MULTILINE)
-        places = [f" ({file}, line {line})" for file, line in frames if is_users_file(file)]
-        return "".join([crash[0], *places[:1]])
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
-
-
-def _pass_on(stream: Any, printed: deque[bytes]) -> None:
-    """Write what a process prints to this one's standard error, and keep the last lines of it."""
-    with stream:
-        for line in stream:
-            printed.append(line)
-            with suppress(OSError):  # closed
-                os.write(2, line)

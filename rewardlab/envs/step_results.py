@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rewardlab.errors import DataError
-from rewardlab.keys import SUCCESS_KEYS
+from rewardlab.keys import EXECUTED_ACTION, SUCCESS_KEYS
 from rewardlab.observations import Array, to_numpy
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -55,6 +55,26 @@ def following_success(infos: Infos, ended: Bools, locate: Locate = "environment 
     if infos.get("final_obs") is None:
         return beside
     return np.where(ended, success_of(final_info(infos), len(ended), locate), beside)
+
+
+def executed_actions(actions: Array, infos: Infos, ended: Bools) -> Array:
+    """Return what the environments really did: a robot's limits, or a person, may have changed the action."""
+    executed = actions
+    places = ((infos, ~ended), (infos.get("final_info") or {}, ended)) if "final_info" in infos else ((infos, None),)
+    for place, rows in places:
+        if EXECUTED_ACTION in place:
+            known = np.broadcast_to(to_numpy(place.get(f"_{EXECUTED_ACTION}", True)).astype(bool), len(actions))
+            known = known if rows is None else known & rows
+            mask = known.reshape(-1, *[1] * (actions.ndim - 1))
+            executed = np.where(mask, to_numpy(place[EXECUTED_ACTION]), executed).astype(actions.dtype)
+    return executed
+
+
+def flags_of_step(infos: Infos, key: str, ended: Bools) -> Bools:
+    """Return a flag of the step just made: where an episode ended, that of its last frame."""
+    beside = flags_of(infos, (key,), len(ended))
+    last = infos.get("final_info")
+    return beside if not last else np.where(ended, flags_of(last, (key,), len(ended)), beside)
 
 
 def final_info(infos: Infos) -> Infos:

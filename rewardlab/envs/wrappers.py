@@ -20,10 +20,18 @@ from rewardlab.envs.checked import check_vector_step
 from rewardlab.envs.collected_frames import CollectedFrames
 from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.last_frame import LastFrameWrapper
-from rewardlab.envs.step_results import check_autoreset, final_info, flags_of, says_success, success_of
+from rewardlab.envs.step_results import (
+    check_autoreset,
+    executed_actions,
+    final_info,
+    flags_of,
+    flags_of_step,
+    says_success,
+    success_of,
+)
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_choice import FrameChoice
-from rewardlab.keys import DEFAULT_CAMERA, GRASP_KEYS, SUCCESS_KEYS
+from rewardlab.keys import DEFAULT_CAMERA, DISCARD, GRASP_KEYS, INTERVENTION, SUCCESS_KEYS
 from rewardlab.observations import final_rows, read_parts, read_vectors, to_numpy
 
 if TYPE_CHECKING:
@@ -91,7 +99,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             choice,
             advice=". Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config",
         )
-        self._labelled = False
+        self._labelled = self._tells_interventions = False
         self._steps = 0
         self._watched = env.num_envs if watched_envs is None else min(watched_envs, env.num_envs)
         spec = env.spec
@@ -193,15 +201,22 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
     def _record(self, actions: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any) -> None:
         check_autoreset(self._frames.autoreset, infos)
         reward = to_numpy(reward).astype(np.float32)
+        ends = to_numpy(terminated).astype(bool) | to_numpy(truncated).astype(bool)
         arrival = {
-            "action": as_action(to_numpy(actions)),
+            "action": as_action(executed_actions(to_numpy(actions), infos, ends)),
             "reward": reward,
             "env_reward": to_numpy(infos.get("env_reward", reward)).astype(np.float32),
             "terminated": to_numpy(terminated).astype(bool),
             "truncated": to_numpy(truncated).astype(bool),
         }
         arrival = {name: column[: self._watched] for name, column in arrival.items()} | self._labels(infos)
+        if self._tells_interventions:
+            arrival[INTERVENTION] = flags_of_step(infos, INTERVENTION, ends)[: self._watched]
+        discarded = flags_of_step(infos, DISCARD, ends)[: self._watched] if DISCARD in infos else None
         running, done = self._collector.running(), arrival["terminated"] | arrival["truncated"]
+        if discarded is not None and discarded.any():
+            self._collector.drop(np.flatnonzero(discarded).tolist())
+            running = running & ~discarded
         ended = np.flatnonzero(done & running)
         columns = {**self._vectors(obs), **arrival}
         if self._frames.autoreset == AutoresetMode.SAME_STEP and len(ended):
@@ -256,6 +271,9 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         rewards = dict.fromkeys(("reward", "env_reward"), np.zeros(self._watched, np.float32))
         ends = dict.fromkeys(("terminated", "truncated"), np.zeros(self._watched, bool))
         columns = {**self._vectors(obs), "action": action, **rewards, **ends, **self._labels(infos)}
+        self._tells_interventions = INTERVENTION in infos
+        if self._tells_interventions:
+            columns[INTERVENTION] = np.zeros(self._watched, bool)
         self._collector.begin(envs.tolist(), {name: column[envs] for name, column in columns.items()})
         drawn = envs[self._collector.wanted()[envs]]
         self._collector.add_frames(drawn.tolist(), self._frames.of_resets(obs, drawn))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rewardlab.config import ExperimentConfig
-from rewardlab.config.run_checks import refuse_robot_keys
+from rewardlab.config.robots import attach_robots
 from rewardlab.config.schema import CollectionConfig
 from rewardlab.console import make_console, print_line
 from rewardlab.data.directory_lock import locked
@@ -35,7 +35,7 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     A directory that has episodes already is refused unless `append`: the same seed would write the same episodes
     again, and a copy of a training episode in the validation set flatters every figure.
     """
-    refuse_robot_keys(cfg)
+    cfg = attach_robots(cfg)
     plan = cfg.data.collection
     advice = "Choose another directory, or wait until it ends"
     with locked(Path(plan.save_dir), "another collection", advice):  # with one seed they would write the same episodes

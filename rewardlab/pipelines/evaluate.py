@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rewardlab.config.run_checks import refuse_robot_keys
+from rewardlab.config.robots import attach_robots
 from rewardlab.devices import find_device
 from rewardlab.limits import check_pixels
 from rewardlab.pipelines.trained_policy import config_file, latest_checkpoint, load_policy, run_config
@@ -30,7 +30,7 @@ def evaluate(
     checkpoint = latest_checkpoint(Path(run))
     source = config_file(checkpoint)
     cfg = run_config(checkpoint)
-    refuse_robot_keys(cfg)
+    cfg = attach_robots(cfg)
     env = cfg.env.eval
     check_modules(env, trust_modules, source)
     import_trusted(trust_modules)

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
-from rewardlab.config.run_checks import refuse_robot_keys
+from rewardlab.config.robots import attach_robots
 from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
@@ -69,7 +69,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     `expert_data`, in any form that `rewardlab.rewards.zoo.experts` reads, is for reward models that learn from an
     expert and whose config has no expert_data_path.
     """
-    refuse_robot_keys(cfg)
+    cfg = attach_robots(cfg)
     _warn_about_cut_episodes(cfg)
     if cfg.reward.use_reward_model:
         warn_about_run(cfg.reward, cfg.env.train.task)

@@ -166,8 +166,8 @@ class LocalWorker(Worker):
     def submit(self, method: str, *args: Any, retry: bool = False, **kwargs: Any) -> Future[Any]:
         # `self._object` is read when the call runs: `start` may still be waiting on the thread.
         def call() -> Any:
-            named = {name: _resolve(argument) for name, argument in kwargs.items()}
-            positional = list(map(_resolve, args))
+            named = {name: resolve_argument(argument) for name, argument in kwargs.items()}
+            positional = list(map(resolve_argument, args))
             with self._guard():
                 return getattr(self._object, method)(*positional, **named)
 
@@ -204,5 +204,6 @@ class LocalFuture(Future[T]):
         return self._future.done()
 
 
-def _resolve(argument: Any) -> Any:
+def resolve_argument(argument: Any) -> Any:
+    """Return an argument of a call, or the result of the future that stands for it."""
     return argument.result() if isinstance(argument, Future) else argument

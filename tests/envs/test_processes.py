@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from copy_toys import CRASH, DIE, EXIT, HANG, RAISE, RETURN_A_LAMBDA, WALK, WARN, MisbehavedError, ServerEnv, WalkEnv
 
+from rewardlab.child_process import ChildProcess, last_error
 from rewardlab.envs import make_vec_env, processes
 from rewardlab.envs.copies import CopiesVectorEnv
-from rewardlab.envs.processes import last_error
 from rewardlab.errors import ConfigError, DataError, ProcessDied, RewardlabError, user_traceback
 
 Record = list[tuple[Any, ...]]
@@ -117,7 +117,7 @@ def test_an_answer_that_nobody_waited_for_is_dropped(env: CopiesVectorEnv, monke
     """Ctrl-C comes while an environment steps; a notebook goes on with the environment."""
     expected = env.reset(seed=0)[0]
     with monkeypatch.context() as patched:
-        patched.setattr(processes._Process, "receive", interrupt)
+        patched.setattr(ChildProcess, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             env.step(np.full(3, WALK))
     np.testing.assert_array_equal(env.reset(seed=0)[0], expected)
@@ -277,7 +277,7 @@ def test_environments_are_closed_also_in_the_middle_of_a_step(
     env, servers = served
     env.reset(seed=0)
     with monkeypatch.context() as patched:
-        patched.setattr(processes._Process, "receive", interrupt)
+        patched.setattr(ChildProcess, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             env.step([WALK, WALK])
     assert wait_until(lambda: all((tmp_path / f"stepping {pid}").exists() for pid in servers))

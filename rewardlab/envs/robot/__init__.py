@@ -1,0 +1,1 @@
+"""Robots behind one small protocol, with limits, cameras and a simulated server."""

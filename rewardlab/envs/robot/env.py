@@ -1,0 +1,311 @@
+"""The Gymnasium environment of a robot: everything that is the same for all robots.
+
+A step reads people's input, turns the action into a command within the limits, sends it, waits for the next tick of
+the control rate, and then measures: state and pictures are of the same moment, and the label says whether the robot is
+at its target in that moment.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rewardlab.envs.cameras import Frame, Size, resized
+from rewardlab.envs.robot.cameras import CheckedCamera, read_all
+from rewardlab.envs.robot.limits import ActionScale, Limits, read_action
+from rewardlab.envs.robot.options import ResetConfig, ToleranceConfig
+from rewardlab.envs.robot.people import FAILURE, REDO, RESUME, STOP, SUCCESS, AllInputs
+from rewardlab.envs.robot.poses import turn_between, turned
+from rewardlab.envs.robot.protocol import Command, Floats, Robot, RobotError, RobotState, RobotStopped
+from rewardlab.envs.robot.rate import ControlRate
+from rewardlab.envs.robot.robots import RobotLock
+from rewardlab.envs.robot.watchdog import Watchdog
+
+Info = dict[str, Any]
+STATE_SIZE = 3 + 3 + 6 + 3 + 3 + 1  # position from the target, turn from it, velocity, force, torque, gripper
+FORCE_SCALE = 0.1  # newtons become numbers of about 1, as the other entries are
+RETRY_SECONDS = 0.5
+ARRIVED_TICKS = 3  # that the start must be held
+ASIDE = 0.003  # metres beside the target from which a script moves down
+
+
+@dataclass
+class Counts:
+    """What happened since the environment was built."""
+
+    clipped: int = 0  # commands that the limits changed
+    stops: int = 0  # because of errors or people
+    interventions: int = 0  # steps in which a person moved the robot
+
+
+class RobotEnv(gymnasium.Env[Any, Any]):
+    """One robot. Infos of a step: `success`; `hold`, the steps of success in a row; `executed_action`, what the robot
+    was really told; `intervention`, whether a person moved it; `discard` at the end of an episode that is not to be
+    kept; `message` where a person should read something.
+
+    An episode ends where a person labels it, if nothing around the environment ends it before. Where a robot or camera
+    fails, the robot is stopped and the episode ends, to be discarded; if it stays away longer than `patience` seconds,
+    that is an error.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as in Gymnasium
+
+    def __init__(
+        self,
+        connect: Callable[[], Robot],
+        *,
+        target: Floats,
+        limits: Limits,
+        scale: ActionScale,
+        cameras: Mapping[str, CheckedCamera],
+        rate: ControlRate,
+        tolerance: ToleranceConfig,
+        start: ResetConfig,
+        patience: float = 10.0,
+        people: AllInputs | None = None,
+        watchdog: Callable[[], Watchdog] | None = None,
+    ) -> None:
+        self.robot = connect()
+        self.target, self.limits, self.scale = target, limits, scale
+        self._cameras, self._rate, self._tolerance, self._start = dict(cameras), rate, tolerance, start
+        self._patience, self.people = patience, AllInputs(()) if people is None else people
+        self.counts = Counts()
+        self.camera_names = tuple(cameras)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (STATE_SIZE,), np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (len(scale.axes),), np.float32)
+        self._frames: dict[str, Frame] = {}
+        self._state: RobotState | None = None
+        self._hold = self._episode = 0
+        self._lock: RobotLock | None = RobotLock(self.robot.name)
+        self._watchdog = None if watchdog is None else watchdog()
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
+        """Move to a new start: up, then aside, then down, in steps like those of an action."""
+        super().reset(seed=seed)
+        spread = np.asarray(self._start.spread)
+        place = self.target[:3] + np.array([0, 0, self._start.height]) + self.np_random.uniform(-spread, spread)
+        place = np.clip(place, self.limits.low, self.limits.high)
+        every = self._start.joints_every
+        joints = every is not None and self._episode % every == 0
+        self._episode += 1
+        while True:
+            try:
+                self._move_to_start(place, joints)
+                self._measure()
+                break
+            except RobotError as error:
+                self._recover(error)
+        self._hold = int(self._is_at_target())
+        self._rate.begin()
+        return self._observe(), self._info()
+
+    def step(self, action: Any) -> tuple[Floats, float, bool, bool, Info]:
+        values = read_action(action, len(self.scale.axes))
+        ended = self._read_people()
+        before = self._current
+        motion = self.people.motion()
+        if motion is not None:
+            values = self._of_person(motion)
+            self.counts.interventions += 1
+        try:
+            sent = self._send(*self.scale.motion(values))
+            self._rate.wait()
+            self._measure()
+        except RobotError as error:
+            self._recover(error)
+            return self._observe(), 0.0, False, True, self._info(discard=True, executed=values, message=str(error))
+        executed = self.scale.action(before, sent)
+        at_target = self._is_at_target()
+        self._hold = self._hold + 1 if at_target else 0
+        success = (at_target or ended == SUCCESS) and ended != FAILURE
+        by_person = motion is not None
+        info = self._info(success=success, executed=executed, intervention=by_person, discard=ended == REDO)
+        return self._observe(), float(success), ended in (SUCCESS, FAILURE), ended == REDO, info
+
+    def render_cameras(self, cameras: Sequence[str], image_size: Size = None) -> dict[str, Frame]:
+        """Return the pictures that were taken with the present observation."""
+        return {camera: resized(self._frames[camera], image_size) for camera in cameras}
+
+    def close(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        try:
+            with suppress(RobotError):  # it may be gone; the watchdog and the impedance target hold it
+                self.robot.stop()
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.close()
+            for camera in self._cameras.values():
+                camera.close()
+            self.robot.close()
+            self.people.close()
+            lock.close()
+
+    def scripted_action(self) -> Floats:
+        """Return what a script would do now: move above the target, then down to it."""
+        gap = self.target[:3] - self._current.pose[:3]
+        turn = turn_between(self._current.pose[3:], self.target[3:])
+        if np.linalg.norm(gap[:2]) > ASIDE:
+            gap[2] = max(0.0, gap[2] + self._start.lift)  # not down yet; up, if it is lower than that
+        motion = Command(self._current.pose + np.concatenate((gap, np.zeros(4))))
+        motion.pose[3:] = turned(self._current.pose[3:], turn)
+        return self.scale.action(self._current, motion)
+
+    @property
+    def control_rate(self) -> ControlRate:
+        return self._rate
+
+    @property
+    def _current(self) -> RobotState:
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        return self._state
+
+    def _send(self, motion: Floats, gripper: float | None) -> Command:
+        """Send a motion from the last measured state, within the limits."""
+        command = self.limits.command(self._current, motion, gripper)
+        self.limits.check_command(self._current, command)
+        asked = self._current.pose[:3] + motion[:3]
+        self.counts.clipped += bool(np.abs(command.pose[:3] - asked).max() > 1e-6)
+        sent = self.robot.act(command)
+        if self._watchdog is not None:
+            self._watchdog.moving()
+        return sent
+
+    def _measure(self) -> None:
+        """Read the state and the pictures; both or neither."""
+        state = self.robot.observe()
+        frames = read_all(self._cameras)
+        self._state, self._frames = state, frames
+
+    def _observe(self) -> Floats:
+        state = self._current
+        parts = (
+            state.pose[:3] - self.target[:3],
+            turn_between(self.target[3:], state.pose[3:]),
+            state.velocity,
+            FORCE_SCALE * state.force,
+            FORCE_SCALE * state.torque,
+            [state.gripper],
+        )
+        return np.concatenate(parts).astype(np.float32)
+
+    def _is_at_target(self) -> bool:
+        pose, tolerance = self._current.pose, self._tolerance
+        near = np.abs(pose[:3] - self.target[:3]).max() <= tolerance.position
+        return bool(near and np.linalg.norm(turn_between(self.target[3:], pose[3:])) <= tolerance.rotation)
+
+    def _info(
+        self,
+        *,
+        success: bool | None = None,
+        executed: Floats | None = None,
+        intervention: bool = False,
+        discard: bool = False,
+        message: str = "",
+    ) -> Info:
+        none = np.zeros(len(self.scale.axes))
+        return {
+            "success": self._is_at_target() if success is None else success,
+            "hold": self._hold,
+            "executed_action": (none if executed is None else executed).astype(np.float32),
+            "intervention": intervention,
+            "discard": discard,
+            "message": message,
+        }
+
+    def _of_person(self, motion: Floats) -> Floats:
+        """Return a person's motion as an action: along the axes that actions have."""
+        names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+        values = dict(zip(names, np.clip(motion, -1, 1), strict=True))
+        return np.array([values[axis] for axis in self.scale.axes])
+
+    def _read_people(self) -> str | None:
+        """Return the label that a person gave, if any; a stop holds the robot until it is resumed."""
+        events = self.people.take_events()
+        if STOP in events:
+            self._hold_still()
+            return REDO
+        labels = [event for event in events if event in (SUCCESS, FAILURE, REDO)]
+        return labels[-1] if labels else None
+
+    def _hold_still(self) -> None:
+        """Stop the robot, and wait until a person lets it go on."""
+        self._stop()
+        while RESUME not in self.people.take_events():
+            time.sleep(0.05)
+        self._rate.begin()
+
+    def _stop(self) -> None:
+        self.counts.stops += 1
+        try:
+            self.robot.stop()
+        finally:
+            if self._watchdog is not None:
+                self._watchdog.idle()
+
+    def _recover(self, error: RobotError) -> None:
+        """Stop the robot after an error, and wait until it and its cameras answer again; raise if they do not."""
+        with suppress(RobotError):
+            self._stop()
+        if isinstance(error, RobotStopped):
+            raise error
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                self.robot.reset()
+                for camera in self._cameras.values():
+                    camera.forget()
+                self._measure()
+                self.limits.check_state(self._current)
+                return
+            except RobotError as again:
+                if isinstance(again, RobotStopped):
+                    raise
+                if time.monotonic() >= end:
+                    raise RobotError(
+                        f"{again}. The robot is stopped, and finished episodes are on disk. (It was waited for "
+                        f"{self._patience:g} s: env.train.options.patience_seconds)"
+                    ) from error
+            time.sleep(min(RETRY_SECONDS, max(0.0, end - time.monotonic())))
+
+    def _move_to_start(self, place: Floats, joints: bool) -> None:
+        """Move up out of what the tool may be in, then above the start, then to it."""
+        self.robot.reset(joints=joints)
+        self._state = self.robot.observe()
+        here = self._state.pose[:3]
+        height = min(max(here[2], self.target[2] + self._start.lift), self.limits.high[2])
+        above = np.array([*place[:2], max(height, place[2])])
+        for waypoint in (np.array([*here[:2], height]), above, place):
+            self._go(waypoint)
+        if self._watchdog is not None:
+            self._watchdog.idle()
+
+    def _go(self, place: Floats) -> None:
+        """Move to a position with the orientation of the target, in commands like those of a policy."""
+        end = time.monotonic() + self._start.seconds
+        arrived = 0
+        self._rate.begin()
+        while arrived < ARRIVED_TICKS:
+            if STOP in self.people.take_events():  # labels pressed between episodes are of no episode
+                self._hold_still()
+                end = time.monotonic() + self._start.seconds
+            state = self._current
+            turn = turn_between(state.pose[3:], self.target[3:])
+            self._send(np.concatenate((place - state.pose[:3], turn)), None)
+            self._rate.wait()
+            self._state = self.robot.observe()
+            near = np.linalg.norm(place - self._state.pose[:3]) <= self._start.tolerance
+            arrived = arrived + 1 if near else 0
+            if time.monotonic() > end:
+                raise RobotError(
+                    f"{self.robot.name}: it does not reach {np.round(place, 3).tolist()} in {self._start.seconds:g} s; "
+                    f"it is at {np.round(self._state.pose[:3], 3).tolist()}. Is something in its way? "
+                    "(env.train.options.reset)"
+                )

@@ -1,0 +1,127 @@
+"""Builds the environment of one robot or several from its part of a config."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from rewardlab.config.robots import FAMILY
+from rewardlab.config.schema import EnvConfig
+from rewardlab.envs.closing import closed_after_errors
+from rewardlab.envs.copies import CopiesVectorEnv
+from rewardlab.envs.options import read_block
+from rewardlab.envs.robot.cameras import CameraConfig, make_camera
+from rewardlab.envs.robot.env import RobotEnv
+from rewardlab.envs.robot.http_client import split_address
+from rewardlab.envs.robot.limits import ActionScale, Limits
+from rewardlab.envs.robot.options import RobotOptions, read_options
+from rewardlab.envs.robot.people import AllInputs, GamePad, HumanInput, Keyboard
+from rewardlab.envs.robot.poses import pose_of_angles
+from rewardlab.envs.robot.rate import ControlRate
+from rewardlab.envs.robot.robots import KEY, make_robot
+from rewardlab.envs.robot.watchdog import Watchdog
+from rewardlab.envs.single import finish
+from rewardlab.errors import ConfigError
+
+EPISODE_STEPS = 100
+
+
+def make_robot_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
+    """Build an environment for each robot of the config; several are stepped at the same time, each in a thread."""
+    options = read_options(cfg.id, cfg.options)
+    robots = options.robots
+    if not robots:
+        raise ConfigError(
+            f"environment '{cfg.id}': no robot is given. Name it in the config: cluster.node_groups with hardware "
+            "{type: Franka, configs: [{robot_ip: 172.16.0.1:5000}]}, or begin with a simulated one: `rewardlab "
+            "robot-sim --port 5000` and robot_ip: 127.0.0.1:5000"
+        )
+    if cfg.num_envs != len(robots):
+        raise ConfigError(f"env.train.num_envs: found {cfg.num_envs}, but {KEY}.configs names {len(robots)} robots")
+    makers = [partial(make_one, dataclasses.replace(cfg, options={**cfg.options, "robots": [one]})) for one in robots]
+    # Without a name: its seeds are not checked, as each check would move the robot.
+    return CopiesVectorEnv(makers, in_threads=True)
+
+
+def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
+    """Build the environment of one robot."""
+    options = read_options(cfg.id, cfg.options)
+    env = make_robot_env(cfg, options)
+    with closed_after_errors(env.close):
+        limit = cfg.max_episode_steps or EPISODE_STEPS
+        return finish(env, dataclasses.replace(cfg, max_episode_steps=limit))
+
+
+def make_robot_env(cfg: EnvConfig, options: RobotOptions) -> RobotEnv:
+    """Build the environment without the wrappers that all environments have."""
+    if cfg.target_ee_pose is None:
+        raise ConfigError(
+            f"env.train.target_ee_pose: found null; '{cfg.id}' needs [x, y, z, roll, pitch, yaw] of the tool at its "
+            "goal (m, rad): the workspace box is around it"
+        )
+    target = pose_of_angles(cfg.target_ee_pose)
+    robot_type, settings = read_robot(options.robots[0])
+    limits = make_limits(target, options)
+    scale = ActionScale(tuple(options.axes), options.limits.step, options.limits.rotation_step)
+    seconds = options.watchdog_seconds
+    cameras = {}
+    for name, camera in {**options.cameras, **_own_cameras(options.robots[0])}.items():
+        cameras[name] = make_camera(name, camera, _host_and_port(settings))
+    return RobotEnv(
+        partial(make_robot, robot_type, settings),
+        target=target,
+        limits=limits,
+        scale=scale,
+        cameras=cameras,
+        rate=ControlRate(options.control_hz),
+        tolerance=options.tolerance,
+        start=options.reset,
+        patience=options.patience_seconds,
+        people=_make_input(options),
+        watchdog=None if seconds is None else partial(Watchdog, robot_type, settings, seconds),
+    )
+
+
+def make_limits(target: Any, options: RobotOptions) -> Limits:
+    """Return the limits around a target pose, in the robot's base frame."""
+    box = options.limits
+    low, high = target[:3] + np.asarray(box.low), target[:3] + np.asarray(box.high)
+    if (low >= high).any():
+        raise ConfigError(
+            f"env.train.options.limits: found low {list(box.low)} and high {list(box.high)}; expected each number of "
+            "low below that of high"
+        )
+    return Limits(low, high, box.step, target[3:], box.rotation, box.rotation_step)
+
+
+def read_robot(robot: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the type of a robot and the settings for its adapter."""
+    return str(robot["type"]), {key: value for key, value in robot.items() if key not in ("type", "cameras")}
+
+
+def _own_cameras(robot: Mapping[str, Any]) -> dict[str, CameraConfig]:
+    """Return the cameras that only this robot has."""
+    blocks = robot.get("cameras", {})
+    return {name: read_block(CameraConfig, FAMILY, f"cameras.{name}", block) for name, block in blocks.items()}
+
+
+def _host_and_port(settings: Mapping[str, Any]) -> str:
+    address = settings.get("robot_ip", settings.get("url"))
+    if address is None:
+        return ""
+    host, port = split_address(address, 5000 if "robot_ip" in settings else 8000, KEY)
+    return f"{host}:{port}"
+
+
+def _make_input(options: RobotOptions) -> AllInputs:
+    sources: list[HumanInput] = []
+    for name in options.input:
+        if name == "keyboard":
+            sources.append(Keyboard())
+        else:
+            sources.append(GamePad())
+    return AllInputs(sources)
