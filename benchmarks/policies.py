@@ -20,8 +20,8 @@ from rich.table import Table
 
 from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.pipelines import train_policy
+from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
-from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.workers import Cluster
 from rewardlab.workers.env import EnvWorker, FrameRequest

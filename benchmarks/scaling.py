@@ -32,8 +32,8 @@ from rich.table import Table
 from rewardlab.config import ExperimentConfig, load_config, text_override
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.cores import available_cores
+from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
-from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.rewards import ResNetRewardModel
 from rewardlab.workers import Cluster, Group
 from rewardlab.workers.env import EnvWorker

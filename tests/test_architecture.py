@@ -16,7 +16,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 # Each layer may import the ones before it, and itself.
 LAYERS = [
     {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_sizes"}
-    | {"input_files", "keys", "limits", "nested", "observations", "plain_unpickler", "registry", "screen"}
+    | {"input_files", "keys", "limits", "live_state", "nested", "observations", "plain_unpickler", "registry", "screen"}
     | {"types", "unpickle"},
     {"compat", "config"},
     {"data", "compat.robot_recording", "figures", "models"},

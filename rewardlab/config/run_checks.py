@@ -77,6 +77,11 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
     if cfg.runner.task != "train_policy":
         return
     workers, reward, name = cfg.cluster.workers, cfg.reward, cfg.algorithm.name
+    if cfg.algorithm.asynchronous.enabled and cfg.algorithm.off_policy is None:
+        yield (
+            f"algorithm.asynchronous.enabled: {name} learns only from what its newest policy has done; set "
+            "algorithm.name to sac or dqn"
+        )
     if cfg.algorithm.sac.demo_path is not None and name != "sac":
         yield f"algorithm.sac.demo_path: {name} does not learn from demonstrations; set algorithm.name to sac"
     if reward.use_reward_model and reward.env_reward_weight != 0 and reward.combine_mode != "weighted":

@@ -171,7 +171,9 @@ class EnvConfig:
     obs_mode: Literal["state", "images", "state+images", "proprio+images"] = "state"
     cameras: tuple[str, ...] = ("base_camera",)
     image_size: ImageSize = (3, 64, 64)
-    success_hold_steps: PositiveInt | None = None  # steps of success in a row that end the episode; null = never
+    # Steps of success in a row that end the episode; null = never. With reward.model.ends_episode, that many claims of
+    # the model (null = 1), and the environment's own success ends nothing.
+    success_hold_steps: PositiveInt | None = None
     wrappers: tuple[WrapperConfig, ...] = ()  # the user's own, the first one innermost
     target_ee_pose: Pose | None = None  # robots: goal of the tool, x, y, z, roll, pitch, yaw (m, rad)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this environment
@@ -248,7 +250,7 @@ class RewardModelConfig:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # keyword arguments of this reward model
     weight: float = 1.0  # of its reward, where there are several models
     cotrain: bool | None = None  # go on training it; null = as reward.cotrain says
-    ends_episode: bool = False  # success classifiers: a frame that it calls a success ends the episode
+    ends_episode: bool = False  # success classifiers: env.train.success_hold_steps claims in a row end the episode
     checkpoint_path: PathText | None = None  # trained reward model: a checkpoint directory, .safetensors or .pt
     arch: str | None = None  # backbone, such as "resnet18"
     width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet
@@ -390,9 +392,23 @@ class DQNConfig:
 
 
 @section
+class AsyncConfig:
+    """Acting and learning at the same time, each at its own pace (sac, dqn). Such runs cannot be repeated to the bit.
+
+    The learner has a process of its own. `rollout_steps` is the number of steps that are sent to it together, and
+    `utd_ratio` the largest number of updates per environment step: it makes fewer if it is slower than that.
+    """
+
+    enabled: bool = False
+    publish_interval: PositiveInt = 50  # updates between two versions of the policy that the acting side gets
+    on_learner_death: Literal["act", "stop"] = "act"  # "act": with the old weights, while it is started again
+
+
+@section
 class AlgorithmConfig:
     name: Literal["ppo", "sac", "dqn"] = "ppo"
     gamma: Discount = 0.99
+    asynchronous: AsyncConfig = AsyncConfig()
     ppo: PPOConfig = PPOConfig()
     sac: SACConfig = SACConfig()
     dqn: DQNConfig = DQNConfig()

@@ -1,6 +1,6 @@
 """A replay buffer: a ring of the newest `capacity` transitions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -159,18 +159,27 @@ def column_names(batch: Batch) -> str:
 
 def mixed_sample(
     replay: ReplayBuffer,
-    demos: ReplayBuffer | None,
+    demos: Sequence[ReplayBuffer],
     batch_size: int,
     demo_fraction: float,
     sample: Callable[[ReplayBuffer, int], Batch],
+    generator: torch.Generator,
 ) -> Batch:
     """Return a batch of which `demo_fraction` comes from the demonstrations, if there are any (RLPD: one half).
 
-    `sample` samples transitions from a buffer. The batch has the columns that both buffers have.
+    `sample` samples transitions from a buffer; several buffers of demonstrations are sampled as if they were one. The
+    batch has the columns that all buffers have.
     """
-    from_demos = round(batch_size * demo_fraction) if demos is not None else 0
-    if demos is None or not from_demos:
+    from_demos = round(batch_size * demo_fraction) if demos else 0
+    if not from_demos:
         return sample(replay, batch_size)
-    parts = [sample(replay, batch_size - from_demos), sample(demos, from_demos)]
-    shared = _columns(parts[0]) & _columns(parts[1])
+    counts = [from_demos]
+    if len(demos) > 1:
+        sizes = torch.tensor([float(len(buffer)) for buffer in demos])
+        drawn = torch.multinomial(sizes, from_demos, replacement=True, generator=generator)
+        counts = torch.bincount(drawn, minlength=len(demos)).tolist()
+    parts = [sample(buffer, count) for buffer, count in zip(demos, counts, strict=True) if count]
+    if batch_size > from_demos:
+        parts.insert(0, sample(replay, batch_size - from_demos))
+    shared = set.intersection(*map(_columns, parts))
     return TensorDict.cat([part.select(*shared) for part in parts])

@@ -15,8 +15,8 @@ Verdict: TypeAlias = Callable[[dict[str, Frames]], Bools]  # frames by camera, [
 
 
 class EndOnSuccess(VectorWrapper[Any, Any, Any]):
-    """Around a vector environment that resets in the same step: an episode also terminates at the first frame that
-    `verdict` calls a success.
+    """Around a vector environment that resets in the same step: an episode also terminates where `verdict` has called
+    `hold` frames in a row a success.
 
     It looks at the frames of cameras at the sizes `scored`. After the reset nobody could draw them, so they become a
     part of the infos (FINAL_FRAMES), and those of `cameras` at `image_size` a part of the final observations.
@@ -29,9 +29,12 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         scored: Mapping[str, FrameSize],
         cameras: Sequence[str] = (),
         image_size: tuple[int, int] | None = None,
+        hold: int = 1,
     ) -> None:
         super().__init__(env)
         self.verdict = verdict
+        self.hold = hold
+        self.claims = np.zeros(env.num_envs, np.int64)  # in a row, up to the present frame
         self._scored = CameraFrames(env, list(scored), scored, advice=". A reward model with ends_episode looks at it")
         self._scored.check()
         self._others = CameraFrames(env, cameras, image_size, advice=". env.train.cameras or data.collection names it")
@@ -44,11 +47,18 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         self._others.drop_last()
         self._others = CameraFrames(self.env, ())
 
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        mask = (options or {}).get("reset_mask")
+        self.claims[slice(None) if mask is None else mask] = 0
+        return super().reset(seed=seed, options=options)
+
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         done = to_numpy(terminated) | to_numpy(truncated)
         scored = self._scored.following(obs, infos, done)
-        ends = self.verdict(scored) & ~done
+        self.claims = np.where(self.verdict(scored), self.claims + 1, 0)
+        ends = (self.claims >= self.hold) & ~done
+        self.claims[done | ends] = 0
         if not (done | ends).any():
             return obs, reward, terminated, truncated, infos
         final_obs = np.full(self.num_envs, None, object)

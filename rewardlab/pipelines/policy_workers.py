@@ -1,6 +1,7 @@
 """Launches the workers of a policy run, as its config says."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from rewardlab.config import ExperimentConfig
+from rewardlab.config.robots import is_robot
 from rewardlab.config.schema import EnvConfig
 from rewardlab.cores import sharing_cores
 from rewardlab.envs.closing import closed_after_errors
@@ -16,6 +18,7 @@ from rewardlab.pipelines.policy_rewards import PolicyRewards
 from rewardlab.rl.evaluation import Evaluation
 from rewardlab.rl.make import make_policy_network
 from rewardlab.workers.actor import ActorWorker
+from rewardlab.workers.async_learner import AsyncLearner
 from rewardlab.workers.cluster import Cluster, WorkerPlacement
 from rewardlab.workers.env import EnvWorker
 from rewardlab.workers.group import Group, Worker
@@ -32,7 +35,7 @@ class PolicyWorkers:
     envs: Group
     lanes: Lanes
     actor: Worker  # the learner
-    evaluation: Evaluation
+    evaluation: Evaluation | None  # None on robots, which cannot do two things at once
     evaluated_policy: nn.Module
 
 
@@ -49,12 +52,17 @@ def _launch_others(
 ) -> PolicyWorkers:
     """Launch the learner and the rollout workers, for the spaces that the environments have."""
     task = envs[0].submit("spaces").result()
-    threads = cfg.actor.threads or (default_torch_threads() if cfg.actor.model.kind == "cnn" else 1)
+    acting = cfg.algorithm.asynchronous.enabled  # at the same time as learning, on a core of its own
+    threads = cfg.actor.threads
+    if threads is None:
+        threads = max(1, default_torch_threads() - acting) if cfg.actor.model.kind == "cnn" else 1
+
+    def make_learner(placement: WorkerPlacement) -> ActorWorker | AsyncLearner:
+        make = partial(ActorWorker, cfg, *task, threads=threads, device=placement.device)
+        return AsyncLearner(make, cfg.algorithm.asynchronous.publish_interval) if acting else make()
+
     actors = cluster.launch(
-        "actor",
-        lambda placement: ActorWorker(cfg, *task, threads=threads, device=placement.device),
-        name="ActorGroup",
-        count=1,
+        "actor", make_learner, name="ActorGroup", count=1, own_process=acting, threads=threads if acting else 1
     )
     policies = cluster.launch(
         "rollout",
@@ -72,7 +80,9 @@ def _launch_others(
         envs,
         Lanes(envs, policies, rewards.scorers, collecting=cfg.data.collection.enabled),
         actors[0],
-        Evaluation(cfg.env.eval, seed=cfg.seed + 10_000, episodes=cfg.runner.eval_episodes),
+        None
+        if is_robot(cfg.env.train)
+        else Evaluation(cfg.env.eval, seed=cfg.seed + 10_000, episodes=cfg.runner.eval_episodes),
         make_policy_network(cfg, *task).to(cluster.driver_device("rollout")),
     )
 

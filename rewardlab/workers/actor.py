@@ -16,6 +16,7 @@ from rewardlab.data.packed_batch import FRAME, PackedBatch, Pictures, pack, pack
 from rewardlab.data.replay import ReplayBuffer, mixed_sample
 from rewardlab.devices import CPU
 from rewardlab.errors import DataError
+from rewardlab.keys import DISCARD, INTERVENTION
 from rewardlab.rewards.loading import model_class
 from rewardlab.rewards.manager import (
     ESTIMATE,
@@ -63,6 +64,7 @@ class ActorWorker:
         self._buffer_class = EpisodeReplay if hindsight else ReplayBuffer
         self.replay = None if self.settings is None else self._buffer_class(self.settings.replay_size, self.frames)
         self.demos: ReplayBuffer | None = None
+        self.interventions: ReplayBuffer | None = None  # steps in which a person acted: demonstrations too
         self._rollout: Batch | None = None
         self._updates_due = 0.0
         self._generator = torch.Generator().manual_seed(cfg.seed + 2)
@@ -86,13 +88,16 @@ class ActorWorker:
             self._rollout = unpacked(rollout)
             return 1
         recomputed = [(column, t.name) for t in self._terms("when_sampled") for column in (ESTIMATE, MODEL_VERSION)]
-        rollout = packed(rollout)
-        stored = PackedBatch(rollout.rows.exclude("reward", *recomputed), rollout.frames)
+        rollout = _without_discarded(packed(rollout))
+        by_person = rollout.rows.get(INTERVENTION, None)
+        stored = PackedBatch(rollout.rows.exclude("reward", INTERVENTION, *recomputed), rollout.frames)
         if self.rewards is not None:
             now, terms = self.rewards.versions, self._terms("when_changed")
             stale = [term for term in terms if (stored.rows[MODEL_VERSION, term.name] != now[term.name]).any()]
             stored.rows.update(self._estimate(stored.rows, stale, stored.frames))
         self.replay.add_rollout(stored)
+        if by_person is not None and by_person.any():
+            self._add_interventions(stored.rows[by_person], stored)
         if env_steps <= self.settings.learning_starts:
             return 0
         if not len(self.replay):
@@ -104,6 +109,18 @@ class ActorWorker:
             return 0
         self._updates_due += rollout.rows.numel() * self.settings.utd_ratio
         return int(self._updates_due)
+
+    def _add_interventions(self, rows: Batch, stored: PackedBatch) -> None:
+        """Store steps in which a person acted with the demonstrations as well (as HIL-SERL does)."""
+        if self.interventions is None:
+            assert self.settings is not None
+            self.interventions = self._buffer_class(self.settings.replay_size, self.frames)
+        self.interventions.add(PackedBatch(rows, stored.frames))
+
+    @property
+    def updates_due(self) -> int:
+        """Number of updates that `algorithm.*.utd_ratio` allows now."""
+        return int(self._updates_due) if self.replay is not None and len(self.replay) else 0
 
     def update(self, count: int) -> dict[str, float]:
         """Make `count` updates and return the means of their metrics."""
@@ -124,7 +141,8 @@ class ActorWorker:
         """Sample transitions to learn from with an off-policy algorithm, with their current reward."""
         assert self.replay is not None
         size, fraction = self.cfg.actor.global_batch_size, self.cfg.algorithm.sac.demo_fraction
-        batch = mixed_sample(self.replay, self.demos, size, fraction, self._sample_from)
+        demos = [buffer for buffer in (self.demos, self.interventions) if buffer is not None]
+        batch = mixed_sample(self.replay, demos, size, fraction, self._sample_from, self._generator)
         batch.update(self._estimate(batch, self._terms("when_sampled")))
         batch["reward"] = compute_reward(self.rule, batch)
         return batch
@@ -159,9 +177,10 @@ class ActorWorker:
         if self.rewards is not None:
             self.rewards.load_state_dict(models)
         changed = [term for term in self._terms("when_changed") if term.name in models]
-        if changed and len(self.replay):
-            # These terms look at frames: images of observations are not needed.
-            self.replay.relabel(lambda rows: self._estimate(rows, changed), images=False)
+        # These terms look at frames: images of observations are not needed.
+        for buffer in (self.replay, self.interventions):
+            if changed and buffer is not None and len(buffer):
+                buffer.relabel(lambda rows: self._estimate(rows, changed), images=False)
         # Demonstrations are whole episodes, so models that look at episodes can score them again too.
         changed += [term for term in rule.terms if term.looks_at == "episodes" and term.name in models]
         if changed and self.demos is not None:
@@ -228,6 +247,7 @@ class ActorWorker:
         return {
             "learner": self.learner.state_dict(),
             "replay": None if self.replay is None else self.replay.state_dict(),
+            "interventions": None if self.interventions is None else self.interventions.state_dict(),
             "generator": self._generator.get_state(),
             "updates_due": self._updates_due,
         }
@@ -237,5 +257,22 @@ class ActorWorker:
         if self.replay is not None and state["replay"] is not None:
             state["replay"]["rows"].pop("reward", None)  # stored by earlier versions
             self.replay.load_state_dict(state["replay"])
+            if state.get("interventions") is not None and self.settings is not None:
+                self.interventions = self._buffer_class(self.settings.replay_size, self.frames)
+                self.interventions.load_state_dict(state["interventions"])
         self._generator.set_state(state["generator"])
         self._updates_due = state["updates_due"]
+
+
+def _without_discarded(rollout: PackedBatch) -> PackedBatch:
+    """Return a rollout without the steps that an environment says are not to be kept, such as those of a failing robot.
+
+    The result is flat, so that hindsight, which needs whole episodes, cannot be had there.
+    """
+    discarded = rollout.rows.get(DISCARD, None)
+    if discarded is None:
+        return rollout
+    rows = rollout.rows.exclude(DISCARD)
+    if not discarded.any():
+        return PackedBatch(rows, rollout.frames)
+    return PackedBatch(rows.reshape(-1)[~discarded.reshape(-1)], rollout.frames)

@@ -26,6 +26,7 @@ from rewardlab.workers.placement import (
     require_own_devices,
     warn_about_cpu,
 )
+from rewardlab.workers.process_worker import ProcessWorker
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +82,14 @@ class Cluster(AbstractContextManager["Cluster"]):
         background: bool = False,
         threads: int = 1,
         own_devices: bool = False,
+        own_process: bool = False,
     ) -> Group:
         """Build a group of workers; `make(placement)` builds each of them in the process that it will run in.
 
         `count` defaults to `cluster.workers.<component>`. With the local backend, a call runs immediately, or with
-        `background` on one thread per worker. With the Ray backend, each process uses `threads` threads for torch and
-        OpenCV: processes that each use all cores slow each other down several times. With
-        `own_devices`, two workers on one accelerator are an error.
+        `background` on one thread per worker, with `own_process` in a process per worker. With the Ray backend, each
+        worker has a process. A process uses `threads` threads for torch and OpenCV: processes that each use all cores
+        slow each other down several times. With `own_devices`, two workers on one accelerator are an error.
         """
         count = self.config.workers.get(component, 1) if count is None else count
         workers: list[Worker] = []
@@ -98,7 +100,13 @@ class Cluster(AbstractContextManager["Cluster"]):
             build = partial(_build_on_device, make, component, index, count)
             guard = partial(memory_errors_named, component)
             title, on = f"{name}[{index}]", place.device
-            if self.config.backend == "local":
+            if self.config.backend == "local" and own_process:
+                workers.append(
+                    ProcessWorker(
+                        title, partial(build, on), guard=partial(guard, on), environment=_thread_limits(threads)
+                    )
+                )
+            elif self.config.backend == "local":
                 workers.append(LocalWorker(title, partial(build, on), background=background, guard=partial(guard, on)))
             else:
                 move = partial(self._move, component, index)
@@ -177,6 +185,11 @@ def _connect_ray() -> bool:
     return True
 
 
+def _thread_limits(threads: int) -> dict[str, str]:
+    """Return the environment variables of a process that uses so many threads for torch and OpenCV."""
+    return {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
+
+
 def _ray_worker(
     name: str,
     make: Callable[[str], Any],
@@ -187,7 +200,7 @@ def _ray_worker(
 ) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
-    environment = {"OMP_NUM_THREADS": str(threads), "OPENCV_FOR_THREADS_NUM": str(threads)}
+    environment = _thread_limits(threads)
     # Components share GPUs, so a worker reserves none from Ray, which would then hide all of them.
     environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
     return RayWorker(name, make, place, environment=environment, guard=guard, move=move)

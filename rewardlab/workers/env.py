@@ -16,9 +16,11 @@ from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.camera_frames import CameraFrames
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.end_on_success import EndOnSuccess
-from rewardlab.envs.step_results import following_success, says_success
+from rewardlab.envs.step_results import executed_actions, flags_of_step, following_success, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
+from rewardlab.keys import DISCARD, EXECUTED_ACTION, INTERVENTION
+from rewardlab.live_state import LiveState
 from rewardlab.observations import (
     Observation,
     as_observation,
@@ -99,19 +101,22 @@ class EnvWorker:
         self.request = frames
         self.keep_next = keep_next
         self.keep_tensors = keep_tensors
-        self.env = env = make_vec_env(config)
+        own = config if success_detector is None else replace(config, success_hold_steps=None)
+        self.env = env = make_vec_env(own)
         self.success_detector = success_detector
         with closed_after_errors(env.close):
             if success_detector is not None:
                 success_detector.init_worker()
                 named = None if collection is None else collection.cameras
                 cameras = () if collection is None else config.cameras if named is None else named
+                hold = config.success_hold_steps or 1
                 self.env = env = EndOnSuccess(
-                    env, self._predict_success, self._sizes(frames), cameras, config.frame_size
+                    env, self._predict_success, self._sizes(frames), cameras, config.frame_size, hold
                 )
             if collection is not None:
                 self.env = DataCollectorWrapper.as_planned(env, config, collection, policy="training", worker=index)
             self._frames = self._camera_frames()
+        self._live: LiveState | None = None
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
         self._to_score: list[Images] = []
@@ -135,7 +140,11 @@ class EnvWorker:
 
     def _predict_success(self, frames: Images) -> Array:
         assert self.success_detector is not None
-        return self.success_detector.manager.predicts_success({"images": frames}).numpy()
+        manager = self.success_detector.manager
+        if self._live is not None:
+            term = next(term for term in manager.terms if term.ends_episode)
+            self._live.show_probability(float(manager.score(term.name, {"images": frames})[0]))
+        return manager.predicts_success({"images": frames}).numpy()
 
     def request_frames(self, request: FrameRequest | None) -> None:
         """Record the frames of another request from now on."""
@@ -172,6 +181,9 @@ class EnvWorker:
             "truncated": truncated,
             "success": following_success(infos, done, self._locate),
         }
+        if EXECUTED_ACTION in infos:  # takes the place of the policy's: limits or a person may have changed it
+            row["action"] = executed_actions(to_numpy(actions), infos, done)
+            row |= {key: flags_of_step(infos, key, done) for key in (INTERVENTION, DISCARD)}
         if self.keep_next:
             after = self._last.observation
             row["next_observation"] = after if final is None else replace_rows(after, ended, final)
@@ -220,6 +232,18 @@ class EnvWorker:
         """Go on collecting where `collection_state` was called; {"run": name} only names the run."""
         assert isinstance(self.env, DataCollectorWrapper)
         self.env.load_state_dict(state)
+
+    def robot_figures(self) -> dict[str, float]:
+        """Return the control rates and counts of the robots, of the slowest where there are several."""
+        figures: Any = self.env.unwrapped.call("figures")  # type: ignore[attr-defined]
+        slowest = min(figures, key=lambda one: one.get("hz", 0.0))
+        return {f"robot/{name}": value for name, value in slowest.items()}
+
+    def attach(self, live: LiveState) -> None:
+        """Let robots and success detectors show what they see, and read what people press."""
+        self._live = live
+        inner: Any = self.env.unwrapped
+        inner.call("attach", live)
 
     def close(self) -> None:
         """Close the environments; waits until collected episodes are on disk."""

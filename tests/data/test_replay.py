@@ -198,8 +198,8 @@ def test_a_mixed_batch_has_its_share_of_demonstrations() -> None:
     def sample(buffer: ReplayBuffer, count: int) -> Batch:
         return buffer.sample(count, generator)
 
-    mixed = mixed_sample(replay, demos, 40, 0.25, sample)
+    mixed = mixed_sample(replay, [demos], 40, 0.25, sample, generator)
     assert len(mixed) == 40
     assert int((mixed["action"] >= 50).sum()) == 10
     assert "success" not in mixed.keys()  # noqa: SIM118 - a column of one buffer only
-    assert int((mixed_sample(replay, None, 40, 0.5, sample)["action"] >= 50).sum()) == 0
+    assert int((mixed_sample(replay, [], 40, 0.5, sample, generator)["action"] >= 50).sum()) == 0

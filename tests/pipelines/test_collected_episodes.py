@@ -9,7 +9,7 @@ from policy_runs import SAC, train
 
 from rewardlab.data import read_episodes
 from rewardlab.data.writer import EpisodeWriter
-from rewardlab.pipelines.train_policy import PolicyTraining
+from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.run_state import load_state
 
 pytestmark = pytest.mark.usefixtures("without_drawing")

@@ -8,8 +8,8 @@ from policy_runs import SMALL, history, same, train, weights, without_times
 
 from rewardlab.cli import main
 from rewardlab.config import load_config
+from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.stopped_run import stopped_run
-from rewardlab.pipelines.train_policy import PolicyTraining
 from rewardlab.workers import WorkerDied
 
 pytestmark = pytest.mark.usefixtures("without_drawing")

@@ -20,7 +20,7 @@ from rewardlab.config.schema import ClusterConfig
 from rewardlab.data import read_episodes
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.pipelines import collect, train_policy, train_reward
-from rewardlab.pipelines.train_policy import PolicyTraining
+from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
 from rewardlab.workers import Cluster, Group, WorkerDied, cluster, ray_actor

@@ -8,7 +8,7 @@ at its target in that moment.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium
@@ -157,9 +157,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         motion.pose[3:] = turned(self._current.pose[3:], turn)
         return self.scale.action(self._current, motion)
 
-    @property
-    def control_rate(self) -> ControlRate:
-        return self._rate
+    def figures(self) -> dict[str, float]:
+        """Return the control rate that was reached, and counts since the environment was built."""
+        return {**self._rate.figures(), **asdict(self.counts)}
 
     @property
     def _current(self) -> RobotState:
