@@ -1,0 +1,1 @@
+"""A simulated robot in a process of its own, behind the network protocol of a real one: `rewardlab robot-sim`."""
