@@ -6,6 +6,9 @@ from typing import Any
 
 # Options of ManiSkill and Gymnasium that say where and how things are computed, not what.
 NOT_IN_NAMES = ("render_mode", "render_backend", "stepping")
+# Those of robots, whose addresses change from day to day.
+ROBOT = "robot/"  # how their ids begin
+NOT_IN_ROBOT_NAMES = ("robots", "cameras", "control_hz", "watchdog_seconds", "patience_seconds", "input", "reset")
 # Values of ManiSkill's options that names leave out. A GPU draws other pictures than a CPU, so that is in the name.
 DEFAULTS = {"sim_backend": "cpu"}
 # Settings that change what is done, but not how a state looks; of any environment, of ManiSkill, of the built-in task.
@@ -19,7 +22,8 @@ def task_name(
 
     Values of null are left out. `wrappers` are names with options, the innermost first.
     """
-    settings = dict(_dotted({name: value for name, value in options.items() if name not in NOT_IN_NAMES}))
+    left_out = NOT_IN_ROBOT_NAMES if env_id.startswith(ROBOT) else NOT_IN_NAMES
+    settings = dict(_dotted({name: value for name, value in options.items() if name not in left_out}))
     for name, default in DEFAULTS.items():
         if settings.get(name) == default:
             del settings[name]

@@ -29,7 +29,7 @@ from rewardlab.rewards.manager import (
 )
 from rewardlab.rl.make import make_learner
 from rewardlab.types import Batch
-from rewardlab.workers.demonstrations import read_demonstrations
+from rewardlab.workers.demonstrations import end_at_claims, read_demonstrations
 from rewardlab.workers.threads import torch_threads
 
 
@@ -216,6 +216,11 @@ class ActorWorker:
                 "the demonstrations succeed, and with `rewardlab score` that the reward model predicts success",
                 stacklevel=2,
             )
+        ending = [term for term in stored if term.ends_episode]
+        if ending:
+            claims = torch.stack([term.predicts_success(rows[ESTIMATE, term.name]) for term in ending]).any(0)
+            rows, left = end_at_claims(rows, claims, self.cfg.env.train.success_hold_steps or 1)
+            rows = rows[left]
         self.demos = self._buffer_class(len(rows), self.frames)
         self.demos.add(PackedBatch(rows, batch.frames))
 

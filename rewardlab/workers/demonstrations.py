@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space
 from gymnasium.vector.utils import batch_space
@@ -11,6 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rewardlab.data import read_episodes
+from rewardlab.envs.cameras import resized
 from rewardlab.errors import DataError
 from rewardlab.observations import as_observation, to_batch
 from rewardlab.types import Batch
@@ -73,6 +75,7 @@ def _column(transitions: Batch, source: Path, *names: str) -> Tensor:
 
 
 def _policy_observation(observation: TensorDict, shapes: Shapes, source: Path) -> TensorDict:
+    observation = _at_size(observation, shapes)
     for key, shape in shapes.items():
         part = observation.get(key, None)
         found = "none" if part is None else list(part.shape[1:])
@@ -83,6 +86,41 @@ def _policy_observation(observation: TensorDict, shapes: Shapes, source: Path) -
                 "been collected with the env.train.obs_mode, cameras and image_size of this run"
             )
     return observation.select(*shapes)
+
+
+def _at_size(observation: TensorDict, shapes: Shapes) -> TensorDict:
+    """Return an observation whose pictures are reduced to the size that the policy sees, as environments reduce them.
+
+    Recordings are often larger than what a policy needs; pictures of another aspect or a smaller size are left alone.
+    """
+    observation = observation.copy()
+    for key, (height, width, *_) in ((key, shape) for key, shape in shapes.items() if "images" in key):
+        part = observation.get(key, None)
+        if part is None or tuple(part.shape[1:3]) == (height, width):
+            continue
+        if part.shape[1] * width == part.shape[2] * height and part.shape[1] > height:
+            pictures = [resized(picture, (height, width)) for picture in part.numpy()]
+            observation[key] = torch.from_numpy(np.stack(pictures))
+    return observation
+
+
+def end_at_claims(rows: Batch, claims: Tensor, hold: int) -> tuple[Batch, Tensor]:
+    """End each demonstration where `hold` rows in a row claim success, as episodes of the run end.
+
+    Return the rows, of which those that end an episode so are `terminated`, and a mask of the rows that are left.
+    """
+    rows, kept, streak, over = rows.copy(), torch.ones(len(rows), dtype=torch.bool), 0, False
+    terminated, truncated = rows["terminated"].clone(), rows["truncated"].clone()
+    for row, claimed in enumerate(claims.tolist()):
+        kept[row] = not over
+        streak = streak + 1 if claimed else 0
+        ended = bool(terminated[row] or truncated[row])
+        if streak == hold and not over:
+            terminated[row], truncated[row], over = True, False, True
+        if ended:
+            streak, over = 0, False
+    rows["terminated"], rows["truncated"] = terminated, truncated
+    return rows, kept
 
 
 def _frames(transitions: Batch, camera: str, source: Path) -> Tensor:
