@@ -82,6 +82,11 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
             f"algorithm.asynchronous.enabled: {name} learns only from what its newest policy has done; set "
             "algorithm.name to sac or dqn"
         )
+    if cfg.algorithm.asynchronous.enabled and any(reward.cotrains(model) for model in reward.models):
+        yield (
+            "algorithm.asynchronous.enabled: found true, but a reward model of this run is trained with the policy "
+            "(reward.cotrain); set one of the two to false"
+        )
     if cfg.algorithm.sac.demo_path is not None and name != "sac":
         yield f"algorithm.sac.demo_path: {name} does not learn from demonstrations; set algorithm.name to sac"
     if reward.use_reward_model and reward.env_reward_weight != 0 and reward.combine_mode != "weighted":

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from rewardlab.config import ExperimentConfig
 from rewardlab.data.packed_batch import PackedBatch
 from rewardlab.data.transition_log import TransitionLog
@@ -41,6 +43,7 @@ class AsyncTraining(PolicyTraining):
         restart = cfg.algorithm.asynchronous.on_learner_death == "act"
         self.link = LearnerLink(workers.actor, self.log, self._restore, restart=restart)
         self._saving: tuple[threading.Event, Path] | None = None
+        self._acting: dict[str, Tensor] = {}  # weights of the policy that acts
         self._closed = False
 
     def begin(self) -> None:
@@ -63,7 +66,7 @@ class AsyncTraining(PolicyTraining):
     def _begin_learning(self, after: int) -> None:
         self.actor.submit("set_progress", self.progress.env_steps, self.total_env_steps).result()
         self.actor.submit("read_log", self.log.directory.resolve(), after).result()
-        self.workers.lanes.policies.setup("load_policy", self.actor.submit("policy_weights").result())
+        self._act_with(self.actor.submit("policy_weights").result())
         self.actor.submit("begin").result()
         self.link.begin(self.progress.iteration)
 
@@ -80,7 +83,15 @@ class AsyncTraining(PolicyTraining):
     def _update_policy(self) -> None:
         policy = self.link.take_policy()
         if policy is not None:
-            self.workers.lanes.policies.setup("load_policy", policy.weights)
+            self._act_with(policy.weights)
+
+    def _act_with(self, weights: dict[str, Tensor]) -> None:
+        self._acting = weights
+        self.workers.lanes.policies.setup("load_policy", weights)
+
+    def _policy_to_evaluate(self) -> dict[str, Tensor]:
+        """Return the policy that acts: the learner may be busy, or be started again."""
+        return self._acting
 
     def _begin_episodes(self) -> None:
         """The learner stores single transitions, to which a reset means nothing."""

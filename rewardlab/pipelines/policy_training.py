@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.robots import is_robot
 from rewardlab.data.packed_batch import PackedBatch
@@ -247,13 +249,17 @@ class PolicyTraining:
 
     def _evaluate(self, evaluation: Evaluation) -> dict[str, float]:
         policy = self.workers.evaluated_policy
-        policy.load_state_dict(self.actor.submit("policy_weights").result())
+        policy.load_state_dict(self._policy_to_evaluate())
         metrics = evaluation.run(policy)
         score = metrics.get("success_at_end", metrics["return"])
         if self._best is None or score > self._best:
             self._best = score
             self.rewards.save("best")
         return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def _policy_to_evaluate(self) -> dict[str, Tensor]:
+        weights: dict[str, Tensor] = self.actor.submit("policy_weights").result()
+        return weights
 
     def _stop_early(self, metrics: Mapping[str, float]) -> None:
         target, success = self.cfg.runner.stop_at_success, metrics.get("eval/success_at_end", 0.0)

@@ -122,6 +122,10 @@ class LearnerLink:
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
+        while not self._queue.empty():  # of a link that ended with an error
+            item = self._queue.get()
+            if isinstance(item, Chunk):
+                self.log.append(item)
 
     def _run(self) -> None:
         try:
