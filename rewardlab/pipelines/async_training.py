@@ -44,7 +44,7 @@ class AsyncTraining(PolicyTraining):
         self.link = LearnerLink(workers.actor, self.log, self._restore, restart=restart)
         self._saving: tuple[threading.Event, Path] | None = None
         self._acting: dict[str, Tensor] = {}  # weights of the policy that acts
-        self._closed = False
+        self._acts, self._closed = True, False
 
     def begin(self) -> None:
         super().begin()
@@ -106,8 +106,9 @@ class AsyncTraining(PolicyTraining):
             log.say(f"{death}; it is started again, and continues from its last checkpoint and the logged transitions")
         self._note_saved()
         if self.finished:
-            self._wait_for_saved()
             log.flush()
+            self._stop_acting()
+            self._wait_for_saved()
             self.save()
         elif self._is_due(self.cfg.runner.save_interval) and self._saving is None:
             log.flush()
@@ -146,7 +147,7 @@ class AsyncTraining(PolicyTraining):
             return
         self._closed = True
         try:
-            super().close()
+            self._stop_acting()
         finally:
             unsaved = self.saved is None or self.saved.name != f"{STEP}{self.completed}"
             if unsaved and self.progress.iteration == self.completed:
@@ -156,3 +157,9 @@ class AsyncTraining(PolicyTraining):
             self.link.end()
             with suppress(RewardlabError):
                 self.actor.submit("end").result(30)
+
+    def _stop_acting(self) -> None:
+        """Close the environments: robots must not stand under control while a checkpoint is written."""
+        if self._acts:
+            self._acts = False
+            super().close()

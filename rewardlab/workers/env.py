@@ -181,9 +181,12 @@ class EnvWorker:
             "truncated": truncated,
             "success": following_success(infos, done, self._locate),
         }
-        if EXECUTED_ACTION in infos:  # takes the place of the policy's: limits or a person may have changed it
-            row["action"] = executed_actions(to_numpy(actions), infos, done)
+        if EXECUTED_ACTION in infos:
             row |= {key: flags_of_step(infos, key, done) for key in (INTERVENTION, DISCARD)}
+            # Where a person acted, that is what was done. What limits changed stays as the policy chose it: they are
+            # a part of the environment, and critics overestimate actions beyond them that they never see.
+            by_person = row[INTERVENTION].reshape(-1, *[1] * (np.ndim(actions) - 1))
+            row["action"] = np.where(by_person, executed_actions(to_numpy(actions), infos, done), to_numpy(actions))
         if self.keep_next:
             after = self._last.observation
             row["next_observation"] = after if final is None else replace_rows(after, ended, final)
