@@ -31,6 +31,7 @@ STATE_SIZE = 3 + 3 + 6 + 3 + 3 + 1  # position from the target, turn from it, ve
 FORCE_SCALE = 0.1  # newtons become numbers of about 1, as the other entries are
 RETRY_SECONDS = 0.5
 ARRIVED_TICKS = 3  # that the start must be held
+RESETS = 5  # attempts to reach the start of an episode
 ASIDE = 0.003  # metres beside the target from which a script moves down
 
 
@@ -93,13 +94,16 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         every = self._start.joints_every
         joints = every is not None and self._episode % every == 0
         self._episode += 1
-        while True:
+        for attempt in range(1, RESETS + 1):
             try:
                 self._move_to_start(place, joints)
                 self._measure()
                 break
             except RobotError as error:
                 self._recover(error)
+                if attempt == RESETS:
+                    why = f"{error}. The robot is stopped after {RESETS} attempts to begin an episode"
+                    raise RobotError(why) from error
         self._hold = int(self._is_at_target())
         self._rate.begin()
         return self._observe(), self._info()

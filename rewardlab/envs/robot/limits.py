@@ -34,13 +34,26 @@ class Limits:
         if motion.shape != (6,) or not np.isfinite(motion).all():
             raise RobotError(f"a motion of {motion.tolist()} was asked for; expected 6 finite numbers")
         here = state.pose[:3]
-        position = np.clip(here + _shortened(motion[:3], self.step), self.low, self.high)
-        # The box may be nearer than the motion goes, never further than a step: else `check_state` has raised.
+        position = self._allowed_position(here, np.clip(here + motion[:3], self.low, self.high))
         wanted = turned(state.pose[3:], _shortened(motion[3:], self.rotation_step))
         away = turn_between(self.orientation, wanted)
         rotation = turned(self.orientation, _shortened(away, self.rotation))
         rotation = turned(state.pose[3:], _shortened(turn_between(state.pose[3:], rotation), self.rotation_step))
         return Command(np.concatenate((position, rotation)), None if gripper is None else float(np.clip(gripper, 0, 1)))
+
+    def _allowed_position(self, here: Floats, wanted: Floats) -> Floats:
+        """Return the position nearest to `wanted` (in the box) on the way there that is within a step of `here`.
+
+        An arm overshoots: `here` may be outside of the box. The way then leads from the nearest point of the box.
+        """
+        inside = np.clip(here, self.low, self.high)
+        way, offset = wanted - inside, inside - here
+        # The share of the way, from `inside`, at which the distance from `here` is a step: a quadratic equation.
+        a, b, c = way @ way, offset @ way, offset @ offset - self.step**2
+        if a + 2 * b + c <= 0:
+            return wanted
+        share = (np.sqrt(max(b * b - a * c, 0.0)) - b) / a
+        return inside + np.clip(share, 0.0, 1.0) * way
 
     def check_state(self, state: RobotState) -> None:
         """Raise if a robot is so far outside that no allowed command exists."""
