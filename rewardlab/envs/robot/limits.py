@@ -52,7 +52,7 @@ class Limits:
         a, b, c = way @ way, offset @ way, offset @ offset - self.step**2
         if a + 2 * b + c <= 0:
             return wanted
-        share = (np.sqrt(max(b * b - a * c, 0.0)) - b) / a
+        share = (np.sqrt(np.maximum(b * b - a * c, 0.0)) - b) / a
         return inside + np.clip(share, 0.0, 1.0) * way
 
     def check_state(self, state: RobotState) -> None:
