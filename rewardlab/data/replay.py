@@ -178,8 +178,7 @@ def mixed_sample(
         sizes = torch.tensor([float(len(buffer)) for buffer in demos])
         drawn = torch.multinomial(sizes, from_demos, replacement=True, generator=generator)
         counts = torch.bincount(drawn, minlength=len(demos)).tolist()
-    parts = [sample(buffer, count) for buffer, count in zip(demos, counts, strict=True) if count]
-    if batch_size > from_demos:
-        parts.insert(0, sample(replay, batch_size - from_demos))
+    counts = [batch_size - from_demos, *counts]
+    parts = [sample(buffer, count) for buffer, count in zip([replay, *demos], counts, strict=True) if count]
     shared = set.intersection(*map(_columns, parts))
     return TensorDict.cat([part.select(*shared) for part in parts])
