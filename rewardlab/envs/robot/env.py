@@ -5,6 +5,7 @@ the control rate, and then measures: state and pictures are of the same moment, 
 at its target in that moment.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,12 +20,13 @@ from rewardlab.envs.cameras import Frame, Size, resized
 from rewardlab.envs.robot.cameras import CheckedCamera, read_all
 from rewardlab.envs.robot.limits import ActionScale, Limits, read_action
 from rewardlab.envs.robot.options import ResetConfig, ToleranceConfig
-from rewardlab.envs.robot.people import FAILURE, REDO, RESUME, STOP, SUCCESS, AllInputs
+from rewardlab.envs.robot.people import AllInputs
 from rewardlab.envs.robot.poses import turn_between, turned
 from rewardlab.envs.robot.protocol import Command, Floats, Robot, RobotError, RobotState, RobotStopped
 from rewardlab.envs.robot.rate import ControlRate
 from rewardlab.envs.robot.robots import RobotLock
 from rewardlab.envs.robot.watchdog import Watchdog
+from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS, LiveEnv, LiveState
 
 Info = dict[str, Any]
 STATE_SIZE = 3 + 3 + 6 + 3 + 3 + 1  # position from the target, turn from it, velocity, force, torque, gripper
@@ -32,6 +34,7 @@ FORCE_SCALE = 0.1  # newtons become numbers of about 1, as the other entries are
 RETRY_SECONDS = 0.5
 ARRIVED_TICKS = 3  # that the start must be held
 ASIDE = 0.003  # metres beside the target from which a script moves down
+SHOWN_EVERY = 0.5  # seconds between two looks at rates and counts, for the page
 
 
 @dataclass
@@ -83,6 +86,21 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._hold = self._episode = 0
         self._lock: RobotLock | None = RobotLock(self.robot.name)
         self._watchdog = None if watchdog is None else watchdog()
+        self._live: LiveEnv | None = None
+        self._shown = 0.0
+        self._closing = threading.Event()
+
+    def attach(self, live: LiveState) -> LiveEnv:
+        """Show the robot on the page of a run, where people can label, move and stop it."""
+        self._live = live.env(self.robot.name, controls=True)
+        self._live.on_stop(self.robot.stop)
+        self._live.show(axes=" ".join(self.scale.axes))
+        self.people.add(self._live)
+        return self._live
+
+    def interrupt(self) -> None:
+        """Let a thread that waits for a person return: the environment will be closed."""
+        self._closing.set()
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
         """Move to a new start: up, then aside, then down, in steps like those of an action."""
@@ -95,6 +113,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._episode += 1
         while True:
             try:
+                self._show(phase="moving to the start")
                 self._move_to_start(place, joints)
                 self._measure()
                 break
@@ -102,6 +121,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 self._recover(error)
         self._hold = int(self._is_at_target())
         self._rate.begin()
+        self._show(phase="acting", hold=self._hold)
         return self._observe(), self._info()
 
     def step(self, action: Any) -> tuple[Floats, float, bool, bool, Info]:
@@ -124,6 +144,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._hold = self._hold + 1 if at_target else 0
         success = (at_target or ended == SUCCESS) and ended != FAILURE
         by_person = motion is not None
+        self._show(phase="moved by a person" if by_person else "acting", hold=self._hold)
         info = self._info(success=success, executed=executed, intervention=by_person, discard=ended == REDO)
         return self._observe(), float(success), ended in (SUCCESS, FAILURE), ended == REDO, info
 
@@ -168,7 +189,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return self._state
 
     def _send(self, motion: Floats, gripper: float | None) -> Command:
-        """Send a motion from the last measured state, within the limits."""
+        """Send a motion from the last measured state, within the limits; nothing while a person has stopped it."""
+        if self._live is not None and self._live.stopped:  # pressed since people's input was read: the next step holds
+            return Command(self._current.pose.copy())
         command = self.limits.command(self._current, motion, gripper)
         self.limits.check_command(self._current, command)
         asked = self._current.pose[:3] + motion[:3]
@@ -183,6 +206,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         state = self.robot.observe()
         frames = read_all(self._cameras)
         self._state, self._frames = state, frames
+        if self._live is not None:
+            self._live.show_frames(frames)
 
     def _observe(self) -> Floats:
         state = self._current
@@ -237,9 +262,17 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     def _hold_still(self) -> None:
         """Stop the robot, and wait until a person lets it go on."""
+        self._say("stopped by a person")
+        self._show(phase="stopped")
+        if self._live is not None:
+            self._live.stopped = True
         self._stop()
         while RESUME not in self.people.take_events():
-            time.sleep(0.05)
+            if self._closing.wait(0.05):
+                raise RobotStopped(f"{self.robot.name}: the run ended while a person had stopped it")
+        if self._live is not None:
+            self._live.stopped = False
+        self._say("a person let it go on")
         self._rate.begin()
 
     def _stop(self) -> None:
@@ -250,8 +283,22 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             if self._watchdog is not None:
                 self._watchdog.idle()
 
+    def _say(self, words: str, *, alarm: bool = False) -> None:
+        if self._live is not None:
+            self._live.say(f"{self.robot.name}: {words}", alarm=alarm)
+
+    def _show(self, **values: float | str) -> None:
+        """Show on the page what the robot does, and from time to time its rates and counts."""
+        if self._live is not None:
+            if time.monotonic() - self._shown > SHOWN_EVERY:
+                self._shown = time.monotonic()
+                values |= self.figures()
+            self._live.show(**values)
+
     def _recover(self, error: RobotError) -> None:
         """Stop the robot after an error, and wait until it and its cameras answer again; raise if they do not."""
+        self._show(phase="waiting for it to answer")
+        self._say(str(error), alarm=True)
         with suppress(RobotError):
             self._stop()
         if isinstance(error, RobotStopped):
@@ -277,6 +324,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     def _move_to_start(self, place: Floats, joints: bool) -> None:
         """Move up out of what the tool may be in, then above the start, then to it."""
+        if STOP in self.people.take_events():
+            self._hold_still()
+            self._show(phase="moving to the start")
         self.robot.reset(joints=joints)
         self._state = self.robot.observe()
         here = self._state.pose[:3]
