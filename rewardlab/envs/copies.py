@@ -230,6 +230,9 @@ class ThreadGroup:
         return self._group.describe()
 
     def close(self) -> None:
+        for copy in self._group.copies:  # it may be in the middle of something that takes long
+            if hasattr(copy.env.unwrapped, "interrupt"):
+                copy.env.unwrapped.interrupt()
         self._thread.shutdown()
         self._group.close()
 
