@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rewardlab.config import ExperimentConfig
-from rewardlab.config.robots import attach_robots
+from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.config.schema import CollectionConfig
 from rewardlab.console import make_console, print_line
 from rewardlab.data.directory_lock import locked
@@ -24,12 +24,15 @@ from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError, ProcessDied
+from rewardlab.live_state import LiveState
 from rewardlab.observations import to_numpy
 
 LOSSES = 3  # of processes that step environments, without an episode in between, after which collecting ends
 
 
-def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None = None) -> Path:
+def run(
+    cfg: ExperimentConfig, *, append: bool = False, console: Console | None = None, live: LiveState | None = None
+) -> Path:
     """Collect as `cfg.data.collection` says; returns the directory of the episodes.
 
     A directory that has episodes already is refused unless `append`: the same seed would write the same episodes
@@ -39,10 +42,10 @@ def run(cfg: ExperimentConfig, *, append: bool = False, console: Console | None 
     plan = cfg.data.collection
     advice = "Choose another directory, or wait until it ends"
     with locked(Path(plan.save_dir), "another collection", advice):  # with one seed they would write the same episodes
-        return _collect(cfg, append, console or make_console())
+        return _collect(cfg, append, console or make_console(), live)
 
 
-def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
+def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveState | None) -> Path:
     plan = cfg.data.collection
     before = _episodes_in(plan)
     if before and not append:
@@ -58,6 +61,9 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console) -> Path:
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
     with closed_after_errors(watched.close):
+        if live is not None and is_robot(env_cfg):
+            inner: Any = watched.unwrapped
+            inner.call("attach", live)
         policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
         env = DataCollectorWrapper.as_planned(
             watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"

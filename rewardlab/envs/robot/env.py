@@ -22,7 +22,7 @@ from rewardlab.envs.robot.cameras import CheckedCamera, read_all
 from rewardlab.envs.robot.limits import ActionScale, Limits, read_action
 from rewardlab.envs.robot.observation import STATE_SIZE, is_at, state_numbers
 from rewardlab.envs.robot.options import ResetConfig, ToleranceConfig
-from rewardlab.envs.robot.people import FAILURE, REDO, RESUME, STOP, SUCCESS, AllInputs
+from rewardlab.envs.robot.people import AllInputs
 from rewardlab.envs.robot.poses import turn_between, turned
 from rewardlab.envs.robot.protocol import (
     Command,
@@ -37,6 +37,7 @@ from rewardlab.envs.robot.rate import ControlRate
 from rewardlab.envs.robot.robots import RobotLock
 from rewardlab.envs.robot.watchdog import Watchdog
 from rewardlab.errors import ConfigError
+from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS, LiveEnv, LiveState
 
 Info = dict[str, Any]
 RETRY_SECONDS = 0.5
@@ -44,6 +45,7 @@ STALE_SECONDS = 0.25  # after which a robot is measured anew before a command: i
 RESET_ATTEMPTS = 3
 ARRIVED_TICKS = 3  # that the start must be held
 ASIDE = 0.003  # metres beside the target from which a script moves down
+SHOWN_EVERY = 0.5  # seconds between two looks at rates and counts, for the page
 
 
 @dataclass
@@ -101,7 +103,17 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._lock: RobotLock | None = RobotLock(self.robot.name)
         with closed_after_errors(self._lock.close):
             self._watchdog = None if watchdog is None else watchdog()
+        self._live: LiveEnv | None = None
+        self._shown = 0.0
         INTERRUPTIBLE.add(self)
+
+    def attach(self, live: LiveState) -> LiveEnv:
+        """Show the robot on the page of a run, where people can label, move and stop it."""
+        self._live = live.env(self.robot.name, controls=True)
+        self._live.on_stop(self.robot.stop)
+        self._live.show(axes=" ".join(self.scale.axes))
+        self.people.add(self._live)
+        return self._live
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
         """Move to a new start: up, then aside, then down, in steps like those of an action."""
@@ -116,6 +128,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         for attempt in range(1, RESET_ATTEMPTS + 1):
             try:
                 self._check_spaces()
+                self._show(phase="moving to the start")
                 self._move_to_start(place, joints)
                 self._measure()
                 break
@@ -126,6 +139,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                     raise
         self._hold = int(self._is_at_target())
         self._rate.begin()
+        self._show(phase="acting", hold=self._hold)
         return self._observe(), self._info()
 
     def step(self, action: Any) -> tuple[Floats, float, bool, bool, Info]:
@@ -155,6 +169,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._hold = self._hold + 1 if success else 0
         by_person = motion is not None
         self.counts.interventions += by_person
+        self._show(phase="moved by a person" if by_person else "acting", hold=self._hold)
         info = self._info(success=success, executed=executed, intervention=by_person, discard=ended == REDO)
         return self._observe(), float(success), ended in (SUCCESS, FAILURE), ended == REDO, info
 
@@ -214,10 +229,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return self._state
 
     def _send(self, motion: Floats, gripper: float | None) -> Command:
-        """Send a motion from the last measured state, within the limits."""
+        """Send a motion from the last measured state, within the limits; nothing while a person has stopped it."""
         self._check_not_ending()
-        if self._held.is_set():
-            raise RobotError(f"{self.robot.name}: a person has stopped it")
+        if self._held.is_set() or (self._live is not None and self._live.stopped):
+            return Command(self._current.pose.copy())  # pressed since people's input was read: the next step holds
         command = self.limits.command(self._current, motion, gripper)
         self.limits.check_command(self._current, command)
         asked = self._current.pose[:3] + motion[:3]
@@ -235,6 +250,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         began, state = time.monotonic(), self.robot.observe()
         frames = read_all(self._cameras)
         self._state, self._frames, self._measured_at = state, frames, began
+        if self._live is not None:
+            self._live.show_frames(frames)
 
     def _observe(self) -> Floats:
         return state_numbers(self._current, self.target)
@@ -279,6 +296,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     def _hold_still(self) -> None:
         """Stop the robot, and wait until a person lets it go on."""
+        self._say("stopped by a person")
+        self._show(phase="stopped")
+        if self._live is not None:
+            self._live.stopped = True
         self._stop()
         while self._held.is_set():
             self._check_not_ending()
@@ -288,6 +309,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                     self._held.set()
                 elif event == RESUME:
                     self._held.clear()
+        if self._live is not None:
+            self._live.stopped = False
+        self._say("a person let it go on")
         self._rate.begin()
 
     def _stop(self) -> None:
@@ -298,9 +322,23 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             if self._watchdog is not None:
                 self._watchdog.idle()
 
+    def _say(self, words: str, *, alarm: bool = False) -> None:
+        if self._live is not None:
+            self._live.say(f"{self.robot.name}: {words}", alarm=alarm)
+
+    def _show(self, **values: float | str) -> None:
+        """Show on the page what the robot does, and from time to time its rates and counts."""
+        if self._live is not None:
+            if time.monotonic() - self._shown > SHOWN_EVERY:
+                self._shown = time.monotonic()
+                values |= self.figures()
+            self._live.show(**values)
+
     def _recover(self, error: RobotError) -> None:
         """Stop the robot after an error, and wait until it and its cameras answer again; raise if they do not."""
         stopped = False
+        self._show(phase="waiting for it to answer")
+        self._say(str(error), alarm=True)
         with suppress(RobotError):
             self._stop()
             stopped = True
@@ -341,8 +379,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     def _move_to_start(self, place: Floats, joints: bool) -> None:
         """Move up out of what the tool may be in, then above the start, then to it."""
         self._check_not_ending()
-        if self._held.is_set():
+        if self._read_people() == STOP:
             self._hold_still()
+            self._show(phase="moving to the start")
         self.robot.reset(joints=joints)
         self._read_state()
         here = np.clip(self._current.pose[:3], self.limits.low, self.limits.high)

@@ -1,6 +1,6 @@
 """What a person says to a robot environment: labels, a stop, and motions that take the place of the policy's.
 
-A source of input has `take_events()` and `motion()`; the page of a run (`rewardlab.live_state.LiveState`) is one too.
+A source of input has `take_events()` and `motion()`; the page of a run (`rewardlab.live_state.LiveEnv`) is one too.
 """
 
 import os
@@ -18,8 +18,8 @@ import numpy as np
 
 from rewardlab.envs.robot.protocol import Floats
 from rewardlab.errors import ConfigError
+from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS
 
-SUCCESS, FAILURE, REDO, STOP, RESUME = "success", "failure", "redo", "stop", "resume"
 HELD_SECONDS = 0.3  # a key counts as held for so long: terminals only tell that it was pressed, again and again
 _LABEL_KEYS = {"1": SUCCESS, "0": FAILURE, "r": REDO, " ": STOP, "c": RESUME}
 # Along x, y, z, roll, pitch, yaw, gripper.
