@@ -68,8 +68,9 @@ class SimProcess:
         self.address = found[1]
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
     def statistics(self) -> dict[str, Any]:
         found: dict[str, Any] = call(self.address, "/sim/statistics")
