@@ -22,6 +22,7 @@ KEPT_OUTCOMES = 40
 HELD_SECONDS = 0.3  # a motion that the page asked for lasts so long, unless it is asked for again
 SUCCESS, FAILURE, REDO, STOP, RESUME = "success", "failure", "redo", "stop", "resume"
 LABELS = (SUCCESS, FAILURE, REDO)
+DISCARDED = "discarded"  # outcome of an episode that is not kept because the robot or a camera failed, or was stopped
 
 Values = dict[str, float | str]
 Frame = npt.NDArray[np.uint8]

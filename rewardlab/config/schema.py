@@ -212,10 +212,11 @@ class CollectionConfig:
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     watched_envs: PositiveInt | None = None  # keep the episodes of the first so many environments; null = of all
-    policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", your module:name, or the directory of a run
+    policy: str = "noisy_expert"  # expert, noisy_expert, random, still, your module:name, or the directory of a run
     explore: bool = True  # a trained policy acts with exploration, as in training; false = without
     random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # fraction of random actions
-    format: Literal["safetensors", "pickle", "npy"] = "safetensors"
+    # A file for each episode; or "transitions": one data.pkl with all of them, as robots are recorded.
+    format: Literal["safetensors", "pickle", "npy", "transitions"] = "safetensors"
     success_dir: PathText | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: PathText | None = None  # failed episodes; likewise
     cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none

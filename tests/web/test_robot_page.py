@@ -108,7 +108,7 @@ def test_stop_stops_the_robot_until_it_is_let_go_on(live: Page, robot: SimServer
 
 
 @pytest.mark.parametrize(
-    ("key", "event", "outcome"), [("1", "success", "success"), ("0", "failure", "failure"), ("r", "redo", "discarded")]
+    ("key", "event", "outcome"), [("1", "success", "success"), ("0", "failure", "failure"), ("r", "redo", "redo")]
 )
 def test_labels_end_episodes(live: Page, key: str, event: str, outcome: str) -> None:
     for press in (lambda: live.keyboard.press(key), lambda: live.locator(f"[data-press={event}]").click()):

@@ -214,7 +214,7 @@ function drawOutcomes() {
   fill($("last"), state.last_outcomes.map((name) => make("i", { className: name, title: name })));
 }
 
-const order = (name) => ["success", "failure", "discarded"].indexOf(name) >>> 0;
+const order = (name) => ["success", "failure", "redo", "discarded"].indexOf(name) >>> 0;
 
 function drawNumbers(env) {
   const places = { env: env?.values ?? {}, values: state.values, metrics: state.metrics };

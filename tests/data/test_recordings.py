@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rewardlab.compat.robot_recording import convert_recording
 from rewardlab.data import read_episodes
+from rewardlab.data.process import process_recording
 from rewardlab.errors import DataError
 
 
@@ -36,7 +36,7 @@ def write(path: Path, content: Any) -> Path:
 
 def test_episodes_labels_and_pictures(tmp_path: Path) -> None:
     recording = [transition(0), transition(1, 1.0), transition(2, 1.0, ends=True), transition(4), transition(5)]
-    assert convert_recording(write(tmp_path / "data.pkl", recording)) == tmp_path / "collected_data"
+    assert process_recording(write(tmp_path / "data.pkl", recording)).directory == tmp_path / "collected_data"
     episodes = [episode.load() for episode in read_episodes(tmp_path / "collected_data")]
     failure, success = sorted(episodes, key=lambda episode: episode.facts.success)
     assert success.columns["success"].tolist() == [False, False, True, True]
@@ -51,7 +51,7 @@ def test_episodes_labels_and_pictures(tmp_path: Path) -> None:
 def test_arrays_beside_each_other_are_read_too(tmp_path: Path) -> None:
     picture = np.full((8, 8, 3), 9, np.uint8)
     item = {"obs": {"main_images": picture}, "next_obs": {"main_images": picture}, "action": 1, "reward": 0.4}
-    convert_recording(write(tmp_path / "data.pkl", [item, {**item, "done": True}]))
+    process_recording(write(tmp_path / "data.pkl", [item, {**item, "done": True}]))
     (episode,) = read_episodes(tmp_path / "collected_data")
     assert len(episode.load()) == 3
 
@@ -72,14 +72,14 @@ def test_arrays_beside_each_other_are_read_too(tmp_path: Path) -> None:
 )
 def test_other_content_is_named(tmp_path: Path, content: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        convert_recording(write(tmp_path / "data.pkl", content))
+        process_recording(write(tmp_path / "data.pkl", content))
     assert not (tmp_path / "collected_data").exists()
 
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no recording"):
-        convert_recording(tmp_path / "data.pkl")
+        process_recording(tmp_path / "data.pkl")
     recording = write(tmp_path / "data.pkl", [transition(0)])
-    convert_recording(recording)
+    process_recording(recording)
     with pytest.raises(DataError, match="collected_data is not empty; move it away"):
-        convert_recording(recording)
+        process_recording(recording)
