@@ -2,6 +2,7 @@
 
 const STATE_EVERY = 200, FRAME_EVERY = 100, LOST_EVERY = 1000, MOTION_EVERY = 100; // milliseconds
 const ANSWER_WITHIN = 3000;
+const GAP = 1; // seconds without a probability after which the curve begins anew: the robot moves to its start
 
 const AXES = ["x", "y", "z", "roll", "pitch", "yaw", "gripper"];
 // Of each axis: the keys and the signs on the buttons for its positive and its negative direction.
@@ -80,7 +81,7 @@ async function follow() {
 function draw() {
   const env = state?.envs[chosen];
   const controls = env?.controls ?? false;
-  $("status").className = `status ${lost ? "lost" : state?.ended ? "" : "running"}`;
+  $("status").className = `status ${state?.ended ? "" : lost ? "lost" : "running"}`;
   $("status").textContent = words();
   drawBanners();
   if (!state) return;
@@ -95,7 +96,7 @@ function draw() {
   drawNumbers(env);
   drawMessages();
   drawCurves();
-  $("nothing").hidden = !$("cameras").hidden || !$("curves").hidden || !$("probability").hidden;
+  $("nothing").hidden = state.ended !== null || !$("cameras").hidden || !$("curves").hidden || !$("probability").hidden;
 }
 
 function clock(seconds) {
@@ -105,7 +106,7 @@ function clock(seconds) {
 }
 
 function words() {
-  if (state?.ended) return `ended after ${clock(state.seconds)}`;
+  if (state?.ended) return `ended after ${clock(state.ended.seconds)}`;
   if (lost) return "connection lost";
   return `running, ${clock(state.seconds)}`;
 }
@@ -113,7 +114,7 @@ function words() {
 function drawBanners() {
   const shown = problems.map((text) => ["alarm", text]);
   const controlled = state?.envs.some((env) => env.controls);
-  if (state?.ended) shown.push(["plain", `The run has ended: ${state.ended}. This page goes on when it is started again.`]);
+  if (state?.ended) shown.push([state.ended.alarm ? "alarm" : "plain", `${state.ended.text} This page goes on when it is started again.`]);
   else if (lost) {
     const warning = controlled ? " STOP does not reach the robot from here: use its emergency stop." : "";
     shown.push([controlled ? "alarm" : "plain", `Connection lost. The page tries again by itself.${warning}`]);
@@ -188,7 +189,7 @@ function drawProbability(env) {
   $("now").textContent = `${last.toFixed(3)}${threshold === undefined ? "" : `, threshold ${threshold.toFixed(3)}`}`;
   const until = points.at(-1)[0], since = Math.max(points[0][0], until - 60);
   const lines = [{ points: points.filter(([time]) => time >= since), color: color("accent"), fill: true }];
-  plot($("chart"), lines, { low: 0, high: 1, threshold, words: percent, left: `${short(until - since)} s ago`, right: "now" });
+  plot($("chart"), lines, { low: 0, high: 1, threshold, gap: GAP, words: percent, left: `${short(until - since)} s ago`, right: "now" });
 }
 
 function drawHold(env) {
@@ -270,7 +271,8 @@ function drawCurves() {
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-function plot(canvas, lines, { low, high, threshold, words, left, right }) {
+// Draws lines into a canvas; a line is broken where two of its points are more than `gap` apart.
+function plot(canvas, lines, { low, high, threshold, gap = Infinity, words, left, right }) {
   const scale = window.devicePixelRatio || 1, width = canvas.clientWidth, height = +(canvas.dataset.height ??= canvas.height);
   if (width === 0) return;
   canvas.style.height = `${height}px`;
@@ -298,19 +300,22 @@ function plot(canvas, lines, { low, high, threshold, words, left, right }) {
   pen.textAlign = "right";
   pen.fillText(right, width - 2, height - 3);
   for (const line of lines) {
-    const path = line.points.map(([a, b]) => [x(a), y(Math.min(high, Math.max(low, b)))]);
     pen.strokeStyle = pen.fillStyle = line.color;
     pen.lineWidth = 1.75;
     pen.lineJoin = "round";
-    stroke(pen, path);
-    if (path.length === 1) pen.fillRect(path[0][0] - 2, path[0][1] - 2, 4, 4);
-    if (line.fill) {
-      pen.globalAlpha = 0.12;
-      pen.lineTo(path.at(-1)[0], bottom);
-      pen.lineTo(path[0][0], bottom);
-      pen.fill();
-      pen.globalAlpha = 1;
-    }
+    const ends = line.points.flatMap(([a], i) => (i && a - line.points[i - 1][0] > gap ? [i] : []));
+    [0, ...ends].forEach((from, i) => {
+      const path = line.points.slice(from, ends[i]).map(([a, b]) => [x(a), y(Math.min(high, Math.max(low, b)))]);
+      stroke(pen, path);
+      if (path.length === 1) pen.fillRect(path[0][0] - 2, path[0][1] - 2, 4, 4);
+      if (line.fill) {
+        pen.globalAlpha = 0.12;
+        pen.lineTo(path.at(-1)[0], bottom);
+        pen.lineTo(path[0][0], bottom);
+        pen.fill();
+        pen.globalAlpha = 1;
+      }
+    });
   }
   if (threshold !== undefined) {
     pen.strokeStyle = pen.fillStyle = color("bad");
