@@ -7,6 +7,7 @@ The classifier and the demonstrations are those of the workflow for robots. Need
 """
 
 import argparse
+import io
 import json
 import re
 import shutil
@@ -15,6 +16,8 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "web"))
@@ -89,7 +92,8 @@ def main() -> None:
                     first.evaluate(send, motion_to_hole(robot))
                 time.sleep(1 / HZ)
             for name, page in pages.items():
-                page.screenshot(path=arguments.out / f"{name}.png")
+                picture = Image.open(io.BytesIO(page.screenshot()))
+                picture.convert("RGB").quantize(200).save(arguments.out / f"{name}.png", optimize=True)
     finally:
         for process in (run, simulated):
             process.terminate()
