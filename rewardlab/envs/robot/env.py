@@ -42,8 +42,8 @@ from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS, LiveEnv, 
 Info = dict[str, Any]
 RETRY_SECONDS = 0.5
 STALE_SECONDS = 0.25  # after which a robot is measured anew before a command: it may have been moved by hand
-RESET_ATTEMPTS = 3
 ARRIVED_TICKS = 3  # that the start must be held
+RESETS = 5  # attempts to reach the start of an episode
 ASIDE = 0.003  # metres beside the target from which a script moves down
 SHOWN_EVERY = 0.5  # seconds between two looks at rates and counts, for the page
 
@@ -125,7 +125,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         every = self._start.joints_every
         joints = every is not None and self._episode % every == 0
         self._episode += 1
-        for attempt in range(1, RESET_ATTEMPTS + 1):
+        for attempt in range(1, RESETS + 1):
             try:
                 self._check_spaces()
                 self._show(phase="moving to the start")
@@ -134,9 +134,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 break
             except RobotError as error:
                 self._recover(error)
-                if attempt == RESET_ATTEMPTS:
+                if attempt == RESETS:
                     self._state = None
-                    raise
+                    why = f"{error}. The robot is stopped after {RESETS} attempts to begin an episode"
+                    raise RobotError(why) from error
         self._hold = int(self._is_at_target())
         self._rate.begin()
         self._show(phase="acting", hold=self._hold)
