@@ -25,7 +25,7 @@ LAYERS = [
     {"reports", "run_state"},
     {"training"},
     {"workers"},
-    {"pipelines"},
+    {"pipelines", "web"},
     {"cli", "train_reward_model", "compat.embodied", "models.reward_model", "__main__"},
 ]
 # Names offered to type checkers in one place, and defined in a later layer.
@@ -36,6 +36,7 @@ STRANGERS = [
     {"data", "figures"},
     {"figures", "models"},
     {"reports", "run_state"},
+    {"pipelines", "web"},
 ]
 # The modules that may know that there are older names.
 KNOW_COMPAT = {

@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any
 
 from rewardlab.compat.names import todays_checkpoint
-from rewardlab.config.robots import attach_robots
+from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.config.schema import ExperimentConfig, RewardModelConfig
 from rewardlab.errors import ConfigError
 
@@ -72,6 +72,13 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
         )
     if (file := cfg.runner.best_model_file) is not None and cfg.runner.task != "train_reward":
         yield f"runner.best_model_file: found {file}, but runner.task {cfg.runner.task} trains no classifier; remove it"
+    if cfg.runner.page.port is not None and cfg.runner.task == "train_reward":
+        yield f"runner.page.port: found {cfg.runner.page.port}, but only runs that act have a page; set it to null"
+    if cfg.runner.page.port is not None and cfg.cluster.backend == "ray" and is_robot(cfg.env.train):
+        yield (
+            f"runner.page.port: found {cfg.runner.page.port}, but with cluster.backend=ray another process moves the "
+            "robot, and the page could neither show nor stop it; set runner.page.port=null, or cluster.backend=local"
+        )
     if cfg.runner.task != "train_policy" and cfg.reward.backend != "torch":
         yield f"reward.backend: found {cfg.reward.backend}, which is for policies on a learned reward; remove the key"
     if cfg.runner.task != "train_policy":

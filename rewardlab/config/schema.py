@@ -146,6 +146,14 @@ class LoggerConfig:
 
 
 @section
+class PageConfig:
+    """The page of a run in a browser: what it does now, and buttons to label, move and stop robots."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] | None = None  # 0 = any that is free; null = no page
+    host: str = "127.0.0.1"  # address to listen at; others than this machine's own let in who knows the token
+
+
+@section
 class RunnerConfig:
     task: Literal["collect", "train_reward", "train_policy"] = "train_policy"  # what a run of this configuration does
     max_epochs: PositiveInt = 100  # passes over the data (train_reward), rollout-and-update rounds (train_policy)
@@ -160,6 +168,7 @@ class RunnerConfig:
     best_model_file: PathText | None = None  # train_reward: write the best model as one .pt file too; null = do not
     resume_dir: PathText | None = None  # checkpoint to continue from; null = from the start
     early_stop: EarlyStopConfig = EarlyStopConfig()
+    page: PageConfig = PageConfig()
     logger: LoggerConfig = LoggerConfig()
 
 

@@ -35,6 +35,7 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         self.verdict = verdict
         self.hold = hold
         self.claims = np.zeros(env.num_envs, np.int64)  # in a row, up to the present frame
+        self.ended = np.zeros(env.num_envs, bool)  # the episodes that claims ended in the last step
         self._scored = CameraFrames(env, list(scored), scored, advice=". A reward model with ends_episode looks at it")
         self._scored.check()
         self._others = CameraFrames(env, cameras, image_size, advice=". env.train.cameras or data.collection names it")
@@ -59,6 +60,7 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         self.claims = np.where(self.verdict(scored), self.claims + 1, 0)
         ends = (self.claims >= self.hold) & ~done
         self.claims[done | ends] = 0
+        self.ended = ends
         if not (done | ends).any():
             return obs, reward, terminated, truncated, infos
         final_obs = np.full(self.num_envs, None, object)

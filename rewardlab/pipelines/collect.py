@@ -67,7 +67,7 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
     with closed_after_errors(watched.close):
-        _attach(live, watched)
+        _attach(live, watched, env_cfg.success_hold_steps)
         policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
         env = DataCollectorWrapper.as_planned(
             watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
@@ -107,11 +107,13 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
     return Path(plan.save_dir)
 
 
-def _attach(live: LiveState | None, env: VectorEnv[Any, Any, Any]) -> None:
+def _attach(live: LiveState | None, env: VectorEnv[Any, Any, Any], hold: int | None) -> None:
     """Let robots show their pictures on a page, and hear what is pressed there."""
     inner: Any = env.unwrapped
     if live is not None and hasattr(inner, "call") and all(inner.call("has_wrapper_attr", "attach")):
-        inner.call("attach", live)
+        for robot in inner.call("attach", live):
+            if hold is not None:
+                robot.show(hold_needed=hold)
 
 
 def _print_keys(env: EnvConfig, console: Console) -> None:

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from rewardlab.envs.step_results import final_info, success_of
-from rewardlab.keys import DISCARD
-from rewardlab.live_state import LiveState
+from rewardlab.keys import DISCARD, MESSAGE
+from rewardlab.live_state import DISCARDED, FAILURE, REDO, SUCCESS, LiveState
 from rewardlab.observations import to_numpy
 
-SUCCESS, FAILURE, REDO, DISCARDED = "success", "failure", "redo", "discarded"
-MESSAGE = "message"  # in infos of robots: what a person should read
 COLOURS = {SUCCESS: "green", FAILURE: "red", REDO: "yellow", DISCARDED: "yellow"}
 
 
@@ -57,9 +55,7 @@ class Outcomes:
             self._live.show(episodes=self.counts[SUCCESS] + self.counts[FAILURE], success=self.counts[SUCCESS])
 
     def _tell(self, message: str) -> None:
-        self._say(message)
-        if self._live is not None:
-            self._live.say(message)
+        self._say(message)  # robots tell the page themselves
 
 
 def _messages(infos: Any) -> list[str]:

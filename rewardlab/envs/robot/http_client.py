@@ -9,7 +9,7 @@ from rewardlab.envs.robot.protocol import RobotError, RobotStopped
 from rewardlab.errors import ConfigError
 
 MAX_ANSWER = 10_000_000  # bytes
-# A kept connection that the server has closed in the meantime.
+ATTEMPTS = 3  # where a connection is closed without an answer, by a server that did not want to keep it or a bad wire
 _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
 
@@ -47,8 +47,7 @@ class HttpClient:
     def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Return the content of an answer with status 200."""
         headers = {} if body is None else {"Content-Type": "application/json"}
-        for attempt in (1, 2):
-            kept = self._connection.sock is not None
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._connection.request(method, path, body, headers)
                 response = self._connection.getresponse()
@@ -56,7 +55,7 @@ class HttpClient:
                 break
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
-                if attempt == 1 and kept and isinstance(error, _CLOSED):
+                if attempt < ATTEMPTS and isinstance(error, _CLOSED):
                     continue  # sent again: every call of these protocols may be repeated
                 raise RobotError(f"{self.name}{path}: no answer ({_reason(error)})") from error
         if response.status != 200:

@@ -5,6 +5,7 @@ orientation at most `rotation` from the target's and a `rotation_step` from the 
 the box (or turned further) by more than a step, where no such command exists, is an error for a person to mend.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,8 +35,10 @@ class Limits:
         if motion.shape != (6,) or not np.isfinite(motion).all():
             raise RobotError(f"a motion of {motion.tolist()} was asked for; expected 6 finite numbers")
         here = state.pose[:3]
-        position = np.clip(here + _shortened(motion[:3], self.step), self.low, self.high)
-        # The box may be nearer than the motion goes, never further than a step: else `check_state` has raised.
+        inside = np.clip(here, self.low, self.high)  # at most a step away: else `check_state` has raised
+        end = np.clip(here + _shortened(motion[:3], self.step), self.low, self.high)
+        # Both are in the box, so what is between them is too. From outside of it, the end may be too far.
+        position = inside + _share_within(inside - here, end - inside, self.step) * (end - inside)
         wanted = turned(state.pose[3:], _shortened(motion[3:], self.rotation_step))
         away = turn_between(self.orientation, wanted)
         rotation = turned(self.orientation, _shortened(away, self.rotation))
@@ -104,12 +107,21 @@ class ActionScale:
 def read_action(action: object, count: int) -> Floats:
     """Return an action as numbers in [-1, 1]; anything but `count` finite numbers is an error."""
     try:
-        values = np.asarray(action, np.float64)
+        given = np.asarray(action)
+        values = given.astype(np.float64) if given.dtype.kind in "fiub" else np.zeros(0)
     except (TypeError, ValueError):
         values = np.zeros(0)
     if values.shape != (count,) or not np.isfinite(values).all():
         raise RobotError(f"an action of {str(action)[:100]} was not sent to the robot; expected {count} finite numbers")
     return np.clip(values, -1, 1)
+
+
+def _share_within(start: Floats, motion: Floats, longest: float) -> float:
+    """Return the largest share of `motion`, at most 1, after which `start` is not longer than `longest`."""
+    a, b, c = float(motion @ motion), float(start @ motion), float(start @ start) - longest**2
+    if a + 2 * b + c <= 0 or a == 0:
+        return 1.0
+    return max(0.0, (math.sqrt(max(b * b - a * c, 0.0)) - b) / a)
 
 
 def _shortened(vector: Floats, longest: float) -> Floats:
