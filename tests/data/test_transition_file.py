@@ -212,7 +212,7 @@ def test_a_full_disk_leaves_the_episodes_before(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
-    with pytest.raises(StorageError, match="could not write .*logs/data.pkl"):
+    with pytest.raises(StorageError, match=r"could not write .*logs/data\.pkl"):
         RecordingWriter(tmp_path / "logs").open()
 
 
@@ -248,7 +248,7 @@ def test_episodes_are_counted_by_their_outcome(tmp_path: Path, make_episode: Mak
 def test_a_picture_of_every_frame_is_needed(make_episode: MakeEpisode) -> None:
     columns = make_episode(length=6).columns
     some = {name: column[:2] if "images" in name else column for name, column in columns.items()}
-    with pytest.raises(DataError, match="need a picture of every frame.*data.collection.frames=all"):
+    with pytest.raises(DataError, match=r"need a picture of every frame.*data\.collection\.frames=all"):
         transitions_of(Episode.from_columns({**some, "frame_rows": np.array([0, 5])}))
 
 
@@ -273,9 +273,10 @@ def test_a_list_that_is_cut_short_gives_what_is_before_the_cut(tmp_path: Path) -
     content = pickle.dumps([{"number": number} for number in range(2500)])  # in batches of 1000
     path.write_bytes(content[: len(content) * 9 // 10])
     found = []
-    with path.open("rb") as file, pytest.raises(DataError, match="is damaged or not a pickle"):
-        for item in unpickle.read_list(file, str(path), "numbers"):
-            found.append(item["number"])
+    with path.open("rb") as file:
+        items = unpickle.read_list(file, str(path), "numbers")
+        with pytest.raises(DataError, match="is damaged or not a pickle"):
+            found.extend(item["number"] for item in items)
     assert found == list(range(2000))
 
 
