@@ -58,7 +58,9 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         done = to_numpy(terminated) | to_numpy(truncated)
         scored = self._scored.following(obs, infos, done)
         self.claims = np.where(self.verdict(scored), self.claims + 1, 0)
-        ends = (self.claims >= self.hold) & ~done
+        claimed = self.claims >= self.hold
+        terminated, truncated = to_numpy(terminated) | claimed, to_numpy(truncated) & ~claimed
+        ends = claimed & ~done
         self.claims[done | ends] = 0
         self.ended = ends
         if not (done | ends).any():
@@ -78,7 +80,7 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         infos[FINAL_FRAMES] = scored
         if ends.any():
             obs, _ = self.env.reset(options={"reset_mask": ends})
-        return obs, reward, to_numpy(terminated) | ends, truncated, infos
+        return obs, reward, terminated, truncated, infos
 
 
 def _merge(now: Any, last: Any, done: Bools) -> Any:

@@ -78,10 +78,16 @@ class RewardTerm:
         """Return whether each probability is above the threshold; false where the model gives no probabilities."""
         return estimate > (math.inf if self.probability_map is None else self.probability_map.threshold)
 
-    def reward(self, estimate: Tensor, ended: Tensor) -> Tensor:
-        """Return the weighted reward of each step; 0 at steps that are not scored."""
+    def reward(self, estimate: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
+        """Return the weighted reward of each step; 0 at steps that are not scored.
+
+        With `ends_episode`, a claim of success pays where it ends the episode. If `success_hold_steps` claims in a row
+        are needed and each paid, a policy would gain most by breaking off again and again before the last of them.
+        """
         mapped = estimate if self.probability_map is None else self.probability_map(estimate)
-        return self.weight * torch.where(self.scored_steps(ended) & ~estimate.isnan(), mapped, 0.0)
+        if self.ends_episode and self.probability_map is not None and self.probability_map.reward_type == "binary":
+            mapped = torch.where(terminated, mapped, self.probability_map.fail_reward)
+        return self.weight * torch.where(self.scored_steps(terminated | truncated) & ~estimate.isnan(), mapped, 0.0)
 
 
 @dataclass(frozen=True)
@@ -127,10 +133,9 @@ def compute_reward(rule: RewardRule, batch: Batch) -> Tensor:
 
 def model_reward(rule: RewardRule, batch: Batch) -> Tensor:
     """Return the sum of the terms, before it is combined with the environment's reward."""
-    ended = batch["terminated"] | batch["truncated"]
     total = torch.zeros(batch.batch_size)
     for term in rule.terms:
-        total = total + term.reward(batch[ESTIMATE, term.name], ended)
+        total = total + term.reward(batch[ESTIMATE, term.name], batch["terminated"], batch["truncated"])
     return total
 
 
@@ -268,7 +273,8 @@ class RewardManager:
         rewards = []
         for term in self.terms:
             estimate = self.score(term.name, observations)
-            rewards.append(term.reward(estimate, torch.ones_like(estimate, dtype=torch.bool)))
+            ended = torch.ones_like(estimate, dtype=torch.bool)
+            rewards.append(term.reward(estimate, terminated=ended, truncated=~ended))
         return torch.stack(rewards).sum(0)
 
     def score(self, name: str, data: Any, position: int | None = None) -> Tensor:

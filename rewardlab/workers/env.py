@@ -186,11 +186,13 @@ class EnvWorker:
             "success": following_success(infos, done, self._locate),
         }
         if EXECUTED_ACTION in infos:
-            row |= {key: flags_of_step(infos, key, done) for key in (INTERVENTION, DISCARD)}
+            by_person = flags_of_step(infos, INTERVENTION, done)
+            row |= {INTERVENTION: by_person, DISCARD: flags_of_step(infos, DISCARD, done)}
             # Where a person acted, that is what was done. What limits changed stays as the policy chose it: they are
             # a part of the environment, and critics overestimate actions beyond them that they never see.
-            by_person = row[INTERVENTION].reshape(-1, *[1] * (np.ndim(actions) - 1))
-            row["action"] = np.where(by_person, executed_actions(to_numpy(actions), infos, done), to_numpy(actions))
+            chosen = to_numpy(actions)
+            acted = by_person.reshape(-1, *[1] * (chosen.ndim - 1))
+            row["action"] = np.where(acted, executed_actions(chosen, infos, done), chosen)
         if self.keep_next:
             after = self._last.observation
             row["next_observation"] = after if final is None else replace_rows(after, ended, final)

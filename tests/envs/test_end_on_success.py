@@ -50,3 +50,18 @@ def test_success_of_the_last_frame_is_known(ends_at: int) -> None:
     assert [row["images"]["eye"][0, 0, 0] for row in infos["final_obs"]] == [step, step]
     assert following_success(infos, terminated).tolist() == [step == 3] * 2
     assert infos["final_info"]["parts"]["steps"].tolist() == [step, step]
+
+
+def _two_steps() -> Any:
+    return gymnasium.wrappers.TimeLimit(Counter(), 2)
+
+
+def test_claims_at_the_time_limit_terminate_the_episode() -> None:
+    inner = SyncVectorEnv([_two_steps] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    scored = {"eye": FrameSize(8, 8)}
+    env = EndOnSuccess(inner, lambda frames: np.array([True, False]), scored, ["eye"], (8, 8), hold=2)
+    env.reset(seed=0)
+    env.step(np.zeros(2, int))
+    _, _, terminated, truncated, _ = env.step(np.zeros(2, int))
+    assert terminated.tolist() == [True, False]
+    assert truncated.tolist() == [False, True]

@@ -102,6 +102,16 @@ def test_a_step_that_a_model_was_not_asked_about_earns_nothing_from_it() -> None
     assert compute_reward(made.rule, batch).tolist() == [2.0, 2.0, 3.0]
 
 
+def test_claims_that_end_no_episode_earn_nothing_where_claims_end_episodes() -> None:
+    """Three steps that claim success; an episode ends after the second (held) and after the third (its time limit)."""
+    made = RewardManager(
+        {"seen": Scripted()}, RewardConfig(fail_reward=-1.0), {"seen": RewardModelConfig(ends_episode=True)}
+    )
+    batch = batch_of(ENV, seen=[0.9, 0.9, 0.9])
+    batch["terminated"], batch["truncated"] = torch.tensor([False, True, False]), torch.tensor([False, False, True])
+    assert compute_reward(made.rule, batch).tolist() == [-1.0, 1.0, -1.0]
+
+
 class TestTerminal:
     ended = torch.tensor([False, True, True])
 

@@ -42,8 +42,8 @@ from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS, LiveEnv, 
 Info = dict[str, Any]
 RETRY_SECONDS = 0.5
 STALE_SECONDS = 0.25  # after which a robot is measured anew before a command: it may have been moved by hand
-RESET_ATTEMPTS = 3
 ARRIVED_TICKS = 3  # that the start must be held
+RESETS = 5  # attempts to reach the start of an episode
 ASIDE = 0.003  # metres beside the target from which a script moves down
 SHOWN_EVERY = 0.5  # seconds between two looks at rates and counts, for the page
 
@@ -88,7 +88,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     ) -> None:
         self.robot = connect()
         self.target, self.limits, self.scale = target, limits, scale
-        self._cameras, self._rate, self._tolerance, self._start = dict(cameras), rate, tolerance, start
+        self.cameras, self._rate, self._tolerance, self._start = dict(cameras), rate, tolerance, start
         self._patience, self.people = patience, AllInputs(()) if people is None else people
         self.counts = Counts()
         self.camera_names = tuple(cameras)
@@ -102,7 +102,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._checked_spaces = False
         self._lock: RobotLock | None = RobotLock(self.robot.name)
         with closed_after_errors(self._lock.close):
-            self._watchdog = None if watchdog is None else watchdog()
+            self.watchdog = None if watchdog is None else watchdog()
         self._live: LiveEnv | None = None
         self._shown = 0.0
         INTERRUPTIBLE.add(self)
@@ -125,7 +125,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         every = self._start.joints_every
         joints = every is not None and self._episode % every == 0
         self._episode += 1
-        for attempt in range(1, RESET_ATTEMPTS + 1):
+        for attempt in range(1, RESETS + 1):
             try:
                 self._check_spaces()
                 self._show(phase="moving to the start")
@@ -134,9 +134,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 break
             except RobotError as error:
                 self._recover(error)
-                if attempt == RESET_ATTEMPTS:
+                if attempt == RESETS:
                     self._state = None
-                    raise
+                    why = f"{error}. The robot is stopped after {RESETS} attempts to begin an episode"
+                    raise RobotError(why) from error
         self._hold = int(self._is_at_target())
         self._rate.begin()
         self._show(phase="acting", hold=self._hold)
@@ -187,9 +188,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             each.callback(lock.close)
             each.callback(self.people.close)
             each.callback(self.robot.close)
-            for camera in self._cameras.values():
+            for camera in self.cameras.values():
                 each.callback(camera.close)
-            if (watchdog := self._watchdog) is not None:
+            if (watchdog := self.watchdog) is not None:
                 each.callback(lambda: watchdog.close(stopped=stopped))
             with suppress(RobotError):  # it may be gone: its impedance target holds it, and the watchdog tries again
                 self.robot.stop()
@@ -237,8 +238,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self.limits.check_command(self._current, command)
         asked = self._current.pose[:3] + motion[:3]
         self.counts.clipped += bool(np.abs(command.pose[:3] - asked).max() > 1e-6)
-        if self._watchdog is not None:
-            self._watchdog.moving()  # before: this process may die in the middle of the call
+        if self.watchdog is not None:
+            self.watchdog.moving()  # before: this process may die in the middle of the call
         return self.robot.act(command)
 
     def _read_state(self) -> None:
@@ -248,7 +249,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     def _measure(self) -> None:
         """Read the state and the pictures; both or neither."""
         began, state = time.monotonic(), self.robot.observe()
-        frames = read_all(self._cameras)
+        frames = read_all(self.cameras)
         self._state, self._frames, self._measured_at = state, frames, began
         if self._live is not None:
             self._live.show_frames(frames)
@@ -319,8 +320,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         try:
             self.robot.stop()
         finally:
-            if self._watchdog is not None:
-                self._watchdog.idle()
+            if self.watchdog is not None:
+                self.watchdog.idle()
 
     def _say(self, words: str, *, alarm: bool = False) -> None:
         if self._live is not None:
@@ -389,8 +390,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         above = np.array([*place[:2], max(height, place[2])])
         for waypoint in (np.array([*here[:2], height]), above, place):
             self._go(waypoint)
-        if self._watchdog is not None:
-            self._watchdog.idle()
+        if self.watchdog is not None:
+            self.watchdog.idle()
 
     def _go(self, place: Floats) -> None:
         """Move to a position with the orientation of the target, in commands like those of a policy."""

@@ -15,6 +15,11 @@ _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError
 
 def split_address(text: object, port: int, key: str) -> tuple[str, int]:
     """Return the host and port of `host`, `host:port` or `http://host:port`."""
+    if text == "ROBOT_IP":
+        raise ConfigError(
+            f"{key}: found ROBOT_IP, expected the address of your robot's server, such as 172.16.0.1:5000. To try it "
+            "without a robot: `rewardlab robot-sim --port 5000`, and robot_ip: 127.0.0.1"
+        )
     pattern = r"(?:http://)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/?"
     match = re.fullmatch(pattern, text) if isinstance(text, str) else None
     if match is None or int(match[2] or port) > 65535:

@@ -5,7 +5,6 @@ orientation at most `rotation` from the target's and a `rotation_step` from the 
 the box (or turned further) by more than a step, where no such command exists, is an error for a person to mend.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,15 +34,26 @@ class Limits:
         if motion.shape != (6,) or not np.isfinite(motion).all():
             raise RobotError(f"a motion of {motion.tolist()} was asked for; expected 6 finite numbers")
         here = state.pose[:3]
-        inside = np.clip(here, self.low, self.high)  # at most a step away: else `check_state` has raised
-        end = np.clip(here + _shortened(motion[:3], self.step), self.low, self.high)
-        # Both are in the box, so what is between them is too. From outside of it, the end may be too far.
-        position = inside + _share_within(inside - here, end - inside, self.step) * (end - inside)
+        position = self._allowed_position(here, np.clip(here + motion[:3], self.low, self.high))
         wanted = turned(state.pose[3:], _shortened(motion[3:], self.rotation_step))
         away = turn_between(self.orientation, wanted)
         rotation = turned(self.orientation, _shortened(away, self.rotation))
         rotation = turned(state.pose[3:], _shortened(turn_between(state.pose[3:], rotation), self.rotation_step))
         return Command(np.concatenate((position, rotation)), None if gripper is None else float(np.clip(gripper, 0, 1)))
+
+    def _allowed_position(self, here: Floats, wanted: Floats) -> Floats:
+        """Return the position nearest to `wanted` (in the box) on the way there that is within a step of `here`.
+
+        An arm overshoots: `here` may be outside of the box. The way then leads from the nearest point of the box.
+        """
+        inside = np.clip(here, self.low, self.high)
+        way, offset = wanted - inside, inside - here
+        # The share of the way, from `inside`, at which the distance from `here` is a step: a quadratic equation.
+        a, b, c = way @ way, offset @ way, offset @ offset - self.step**2
+        if a + 2 * b + c <= 0 or a == 0:
+            return wanted
+        share = (np.sqrt(np.maximum(b * b - a * c, 0.0)) - b) / a
+        return inside + np.clip(share, 0.0, 1.0) * way
 
     def check_state(self, state: RobotState) -> None:
         """Raise if a robot is so far outside that no allowed command exists."""
@@ -114,14 +124,6 @@ def read_action(action: object, count: int) -> Floats:
     if values.shape != (count,) or not np.isfinite(values).all():
         raise RobotError(f"an action of {str(action)[:100]} was not sent to the robot; expected {count} finite numbers")
     return np.clip(values, -1, 1)
-
-
-def _share_within(start: Floats, motion: Floats, longest: float) -> float:
-    """Return the largest share of `motion`, at most 1, after which `start` is not longer than `longest`."""
-    a, b, c = float(motion @ motion), float(start @ motion), float(start @ start) - longest**2
-    if a + 2 * b + c <= 0 or a == 0:
-        return 1.0
-    return max(0.0, (math.sqrt(max(b * b - a * c, 0.0)) - b) / a)
 
 
 def _shortened(vector: Floats, longest: float) -> Floats:

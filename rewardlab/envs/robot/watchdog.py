@@ -38,12 +38,15 @@ class Watchdog:
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": import_path},
         )
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._input: int | None = self._process.stdin.fileno()
+        self._stops = self._process.stdout
         line = json.dumps({"type": robot_type, "settings": dict(settings), "seconds": seconds})
         self._say(line.encode() + b"\n")
         os.set_blocking(self._input, False)  # a watchdog that hangs must not hang what it watches
@@ -64,6 +67,11 @@ class Watchdog:
             self._state = IDLE
             self._say(IDLE)
 
+    def wait_for_stop(self, seconds: float) -> bool:
+        """Return whether it has stopped the robot since the last call, or does so within some seconds."""
+        ready, _, _ = select.select([self._stops], [], [], seconds)
+        return bool(ready and os.read(self._stops.fileno(), 1000))
+
     def close(self, *, stopped: bool = True) -> None:
         """End it. If the robot could not be `stopped`, it tries that once more."""
         if self._input is None or self._process.stdin is None:
@@ -76,6 +84,7 @@ class Watchdog:
         finally:
             self._input = None
             self._process.stdin.close()
+            self._stops.close()
             try:
                 self._process.wait(5)
             except subprocess.TimeoutExpired:
@@ -91,8 +100,8 @@ class Watchdog:
             raise RobotError(f"the robot's watchdog (process {self._process.pid}) is gone; start again") from error
 
 
-def watch(source: int, robot_type: str, settings: Mapping[str, Any], seconds: float) -> None:
-    """Read signs of life from a file descriptor until its end."""
+def watch(source: int, told: int, robot_type: str, settings: Mapping[str, Any], seconds: float) -> None:
+    """Read signs of life from a file descriptor until its end; write a byte to `told` for each stop."""
     state = IDLE
     while True:
         ready, _, _ = select.select([source], [], [], seconds if state == MOVING else None)
@@ -105,6 +114,7 @@ def watch(source: int, robot_type: str, settings: Mapping[str, Any], seconds: fl
             return
         elif _stop(robot_type, settings, f"the program that moves it was silent for {seconds} s"):
             state = IDLE  # until it speaks again
+            os.write(told, b"s")
 
 
 def _stop(robot_type: str, settings: Mapping[str, Any], reason: str) -> bool:
@@ -133,7 +143,9 @@ def main() -> None:
             return
         line += byte
     facts = json.loads(line)
-    watch(0, facts["type"], facts["settings"], facts["seconds"])
+    told = os.dup(1)
+    os.dup2(2, 1)  # what an adapter prints is for people
+    watch(0, told, facts["type"], facts["settings"], facts["seconds"])
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ def test_a_wrong_robot_in_a_config_is_an_error(robot_type: str, settings: dict[s
 
 
 def test_the_placeholder_of_the_printed_config_says_what_to_write() -> None:
-    with pytest.raises(RobotError, match=r"robot_ip: found ROBOT_IP, expected .*rewardlab robot-sim --port 5000"):
+    with pytest.raises(ConfigError, match=r"robot_ip: found ROBOT_IP, expected .*rewardlab robot-sim --port 5000"):
         make_robot("Franka", {"robot_ip": "ROBOT_IP"})
 
 

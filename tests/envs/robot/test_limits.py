@@ -30,7 +30,7 @@ def test_a_short_motion_is_sent_as_it_is() -> None:
 
 
 def test_a_long_motion_keeps_its_direction() -> None:
-    command = LIMITS.command(state([0.5, 0.0, 0.1]), motion([0.3, 0.4, 0.0]))  # 0.5 m: 3-4-5
+    command = LIMITS.command(state([0.5, 0.0, 0.1]), motion([0.06, 0.08, 0.0]))  # 0.1 m: 3-4-5
     np.testing.assert_allclose(command.pose[:3], [0.512, 0.016, 0.1], atol=1e-12)
 
 
