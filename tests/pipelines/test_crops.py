@@ -281,6 +281,15 @@ def test_the_command_records_the_crop_and_draws_it(
     assert stored.facts.cameras == dict.fromkeys(CAMERAS, (SIZE, SIZE))  # frames are kept whole
 
 
+def test_the_command_takes_the_crops_of_a_config(make_recording: Callable[[], Path], tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("reward: {model: {crop: {base_camera: [6, 10, 16, 12], wrist_camera: [0, 0, 8, 8]}}}")
+    recording = make_recording()
+    assert main(["data", "process", str(recording), "--config", str(config), "--crop", "wrist_camera=1,1,9,9"]) == 0
+    crops = json.loads((recording.parent / "collected_data" / CROPS).read_text())["crop"]
+    assert crops == {"base_camera": list(CROP), "wrist_camera": [1, 1, 9, 9]}
+
+
 @pytest.mark.parametrize(
     ("crop", "words"),
     [
