@@ -27,6 +27,7 @@ def check_crop(crop: Any, name: str) -> tuple[float, float, float, float]:
 def crop_box(crop: Sequence[float], height: int, width: int, name: str) -> Crop:
     """Return a crop in pixels of frames of this size; raise a ConfigError if it is not inside of them."""
     numbers = check_crop(crop, name)
+    found = f"[{', '.join(f'{number:g}' for number in numbers)}]"
     if max(numbers) <= 1:  # no crop is one pixel high
         top, left = round(numbers[0] * height), round(numbers[1] * width)
         bottom, right = round((numbers[0] + numbers[2]) * height), round((numbers[1] + numbers[3]) * width)
@@ -34,13 +35,13 @@ def crop_box(crop: Sequence[float], height: int, width: int, name: str) -> Crop:
     elif all(float(number).is_integer() for number in numbers):
         box = (int(numbers[0]), int(numbers[1]), int(numbers[2]), int(numbers[3]))
     else:
-        raise ConfigError(f"{name}: found {list(crop)}, expected whole pixels, or four fractions from 0 to 1")
+        raise ConfigError(f"{name}: found {found}, expected whole pixels, or four fractions from 0 to 1")
     if box[0] + box[2] > height or box[1] + box[3] > width:
         raise ConfigError(
-            f"{name}: found {list(crop)}, which reaches to row {box[0] + box[2]} and column {box[1] + box[3]}; "
+            f"{name}: found {found}, which reaches to row {box[0] + box[2]} and column {box[1] + box[3]}; "
             f"expected it inside of the recorded frame of {height}x{width}"
         )
     if min(box[2:]) < SMALLEST:
-        found, least = f"{box[2]}x{box[3]}", f"{SMALLEST}x{SMALLEST}"
-        raise ConfigError(f"{name}: found {list(crop)}, which is {found} pixels; expected at least {least}")
+        pixels, least = f"{box[2]}x{box[3]}", f"{SMALLEST}x{SMALLEST}"
+        raise ConfigError(f"{name}: found {found}, which is {pixels} pixels; expected at least {least}")
     return box

@@ -4,7 +4,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from rewardlab.cli.command import path_name
+from rewardlab.cli.command import CONFIG_HELP, path_name
 from rewardlab.screen import say
 
 if TYPE_CHECKING:
@@ -28,14 +28,24 @@ def add_process(command: argparse.ArgumentParser) -> None:
         metavar="CAMERA=TOP,LEFT,HEIGHT,WIDTH",
         help="what the classifier shall look at, in pixels of the recorded pictures or as fractions of them",
     )
+    command.add_argument("--config", help=f"take the crops of its reward.model.crop: {CONFIG_HELP}")
 
 
 def process(arguments: argparse.Namespace) -> None:
     from rewardlab.data.process import process_recording
 
-    crops = dict(_read_crop(text) for text in arguments.crop)
+    crops = _crops_of(arguments.config) | dict(_read_crop(text) for text in arguments.crop)
     result = process_recording(arguments.recording, arguments.out, crops=crops)
     _print(result)
+
+
+def _crops_of(config: str | None) -> dict[str, list[float]]:
+    if config is None:
+        return {}
+    from rewardlab.config import load_config
+
+    found = load_config(config, check_files=False).reward.models[0].crop or {}
+    return {camera: list(crop) for camera, crop in found.items()}
 
 
 def _read_crop(text: str) -> tuple[str, list[float]]:

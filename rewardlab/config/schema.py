@@ -24,7 +24,9 @@ from pydantic_core import PydanticCustomError
 
 from rewardlab.arguments import check_path, check_seed, split_device
 from rewardlab.config.task_names import task_name
+from rewardlab.errors import ConfigError
 from rewardlab.frame_choice import FrameChoice
+from rewardlab.frame_crops import check_crop
 from rewardlab.frame_sizes import Resize
 
 T = TypeVar("T")
@@ -55,6 +57,13 @@ def _pose(pose: object) -> object:
     if not isinstance(pose, (list, tuple)) or len(pose) != 6:
         raise ValueError("6 numbers: x, y, z, roll, pitch, yaw")
     return tuple(pose)
+
+
+def _crop(crop: object) -> object:
+    try:
+        return check_crop(crop, "crop")
+    except ConfigError:
+        raise ValueError("[top, left, height, width], in pixels or as fractions of the frame") from None
 
 
 def _place(place: object) -> object:
@@ -104,6 +113,7 @@ def _paths(paths: object) -> object:
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
+CropNumbers = Annotated[tuple[float, float, float, float], BeforeValidator(_crop)]
 Frames = Annotated[str, BeforeValidator(_frames)]
 Device = Annotated[str, BeforeValidator(_device)]
 PathText = Annotated[str, BeforeValidator(_path)]
@@ -271,6 +281,9 @@ class RewardModelConfig:
     # Frames of another size than those that a classifier was trained on: "reduce" larger ones of the same aspect, and
     # refuse others; "allow": resize any.
     resize: Resize = "reduce"
+    # What it looks at of the recorded frames of a camera: [top, left, height, width], in pixels or as fractions. null =
+    # as the data were processed (`rewardlab data process --crop`), {} = everything.
+    crop: dict[str, CropNumbers] | None = None
     normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
     num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
@@ -368,6 +381,9 @@ class SACConfig:
     policy_delay: PositiveInt | None = None  # updates of the critics per update of the actor; null = utd_ratio
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # speed of the target networks
     init_alpha: PositiveFloat = 1.0  # first temperature; it is tuned from there
+    # Targets count the entropy of later actions. Where success ends an episode and pays once, it may outweigh success:
+    # then false, as in HIL-SERL.
+    backup_entropy: bool = True
     num_critics: PositiveInt = 2
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
     critic_layer_norm: bool = False  # against overestimated values at a high utd_ratio (RLPD)

@@ -8,7 +8,8 @@ from rewardlab.keys import IMAGES, STATE
 
 FROZEN_FRAMES = 10  # the same picture so many times in a row, while something else moved; noise makes pictures differ
 BLOCKS = 8  # a picture is compared by the means of 8 x 8 blocks, in which noise cancels out
-STILL = 1.5  # of 255: what the mean of a block changes in an episode in which nothing moves
+STILL = 1.5  # of 255: what the mean of a block may change where nothing moves, beside noise
+DEVIATIONS = 6  # of the noise of a block
 MOVED = 0.005  # of a number of the state: metres, or what it has
 
 
@@ -33,14 +34,17 @@ def find_standstill(episode: Episode) -> str:
 
 def _is_still(frames: Array) -> bool:
     means = _block_means(frames)
-    return bool(np.abs(means - means[0]).max() < STILL)
+    changes = np.abs(np.diff(frames.astype(np.int16), axis=0))
+    noise = float(np.quantile(changes, 0.75))  # of a pixel: most of them show nothing that moves
+    pixels = frames[0].size / means[0].size
+    return bool(np.abs(means - means[0]).max() < STILL + DEVIATIONS * noise / pixels**0.5)
 
 
 def _block_means(frames: Array) -> npt.NDArray[np.float32]:
-    """Return pictures [T, H, W, 3] as the means of their blocks."""
+    """Return pictures [T, H, W, 3] as the means of their blocks, over colours too."""
     rows, columns = (np.linspace(0, size, min(BLOCKS, size) + 1).astype(int)[:-1] for size in frames.shape[1:3])
-    sums = np.add.reduceat(np.add.reduceat(frames.astype(np.float32), rows, axis=1), columns, axis=2)
-    counts = np.diff([*rows, frames.shape[1]])[:, None, None] * np.diff([*columns, frames.shape[2]])[:, None]
+    sums = np.add.reduceat(np.add.reduceat(frames.mean(3, dtype=np.float32), rows, axis=1), columns, axis=2)
+    counts = np.diff([*rows, frames.shape[1]])[:, None] * np.diff([*columns, frames.shape[2]])
     return np.asarray(sums / counts, np.float32)
 
 
