@@ -35,7 +35,7 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         self.verdict = verdict
         self.hold = hold
         self.claims = np.zeros(env.num_envs, np.int64)  # in a row, up to the present frame
-        self.ended = np.zeros(env.num_envs, bool)  # by claims in the last step, where the environment has not terminated
+        self.ended = np.zeros(env.num_envs, bool)  # in the last step, by claims alone or at a time limit
         self._scored = CameraFrames(env, list(scored), scored, advice=". A reward model with ends_episode looks at it")
         self._scored.check()
         self._others = CameraFrames(env, cameras, image_size, advice=". env.train.cameras or data.collection names it")
