@@ -1,92 +1,114 @@
 """What a run shows while it goes on, and what people press on its page: shared by the run and the page's server.
 
 A run writes to it from its own threads, for microseconds; a page reads from it in others. Where no page is open it is
-written all the same, so that a page can be opened at any time. It is also a source of human input
-(`rewardlab.envs.robot.people.HumanInput`).
+written all the same, so that a page can be opened at any time.
 """
 
+import math
+import secrets
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-KEPT_POINTS = 600  # of the curve of probabilities
+KEPT_POINTS = 600  # of the curve of probabilities, and at most of each curve of metrics
 KEPT_MESSAGES = 50
+KEPT_OUTCOMES = 40
 HELD_SECONDS = 0.3  # a motion that the page asked for lasts so long, unless it is asked for again
-STOP = "stop"
+SUCCESS, FAILURE, REDO, STOP, RESUME = "success", "failure", "redo", "stop", "resume"
+LABELS = (SUCCESS, FAILURE, REDO)
+DISCARDED = "discarded"  # outcome of an episode that is not kept because the robot or a camera failed, or was stopped
+
+Values = dict[str, float | str]
+Frame = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Message:
+    seconds: float  # since the start of the run
+    text: str
+    alarm: bool
+
+
+@dataclass(frozen=True)
+class EnvSnapshot:
+    """A copy of what is shown of one environment, except its pictures."""
+
+    name: str
+    controls: bool
+    stopped: bool
+    values: Values
+    probabilities: list[tuple[float, float]]  # (seconds since the start of the run, probability), oldest first
+    cameras: list[str]
+    frame_number: int  # grows with each new set of pictures
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of everything but the pictures."""
+    """A copy of everything but the pictures and the curves."""
 
-    values: dict[str, float | str]  # such as hold, hold_needed, threshold, replay_size, act_hz, updates_per_second
-    probabilities: list[tuple[float, float]]  # (seconds since the start, probability), oldest first
-    outcomes: dict[str, int]  # number of episodes by outcome: success, failure, redo, discarded ...
-    messages: list[tuple[float, str]]  # (seconds since the start, text), oldest first
-    cameras: list[str]
-    frame_number: int  # grows with each new set of pictures
+    run: str  # differs between runs
+    title: str
     seconds: float  # since the start
+    ended: Message | None  # how the run ended
+    values: Values
+    metrics: dict[str, float]  # of the last iteration
+    curve_number: int  # grows with each new point of the curves
+    outcomes: dict[str, int]  # number of episodes by outcome: success, failure, discarded ...
+    last_outcomes: list[str]  # of the last episodes, oldest first
+    messages: list[Message]  # oldest first
+    envs: list[EnvSnapshot]
 
 
-@dataclass
-class _Written:
-    values: dict[str, float | str] = field(default_factory=dict)
-    probabilities: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT_POINTS))
-    outcomes: Counter[str] = field(default_factory=Counter)
-    messages: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=KEPT_MESSAGES))
-    frames: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
-    frame_number: int = 0
+class LiveEnv:
+    """One environment, such as a robot: what is shown of it, and what people press for it.
 
+    It is also a source of human input (`rewardlab.envs.robot.people.HumanInput`). Safe to use from several threads.
+    """
 
-class LiveState:
-    """Safe to use from several threads."""
-
-    def __init__(self, title: str = "") -> None:
-        self.title = title
+    def __init__(self, name: str, run: "LiveState", *, controls: bool) -> None:
+        self.name, self.controls = name, controls
+        self._run = run
         self._lock = threading.Lock()
-        self._start = time.monotonic()
-        self._written = _Written()
+        self._values: Values = {}
+        self._probabilities: deque[tuple[float, float]] = deque(maxlen=KEPT_POINTS)
+        self._frames: dict[str, Frame] = {}
+        self._frame_number = 0
         self._events: list[str] = []
         self._motion: tuple[npt.NDArray[np.float64], float] | None = None
-        self._on_stop: list[Callable[[], Any]] = []
+        self._on_stop: Callable[[], Any] | None = None
+        self._stopped = False
 
-    # The run writes:
+    # The run writes and reads:
 
     def show(self, **values: float | str) -> None:
         """Show these numbers and words, beside those that were shown before."""
         with self._lock:
-            self._written.values.update(values)
+            self._values.update(values)
 
-    def show_frames(self, frames: Mapping[str, npt.NDArray[np.uint8]]) -> None:
+    def show_frames(self, frames: Mapping[str, Frame]) -> None:
         """Show the newest picture [H, W, 3] of each camera; the arrays must not be written to afterwards."""
         with self._lock:
-            self._written.frames.update(frames)
-            self._written.frame_number += 1
+            self._frames.update(frames)
+            self._frame_number += 1
 
     def show_probability(self, probability: float) -> None:
         """Add a point to the curve of the success classifier."""
         with self._lock:
-            self._written.probabilities.append((self._seconds, probability))
+            self._probabilities.append((self._run.seconds, probability))
 
-    def count_episode(self, outcome: str) -> None:
-        with self._lock:
-            self._written.outcomes[outcome] += 1
-
-    def say(self, message: str) -> None:
-        """Show a line that a person should read."""
-        with self._lock:
-            self._written.messages.append((self._seconds, message))
+    def say(self, message: str, *, alarm: bool = False) -> None:
+        """Show a line that a person should read, among those of the run."""
+        self._run.say(message, alarm=alarm)
 
     def on_stop(self, stop: Callable[[], Any]) -> None:
-        """Call this, in the thread of the page's server, the moment somebody presses stop."""
-        with self._lock:
-            self._on_stop.append(stop)
+        """Call this, in a thread of the page's server, the moment somebody presses stop."""
+        self._on_stop = stop
 
     def take_events(self) -> list[str]:
         """Return what was pressed since the last call, in order."""
@@ -100,49 +122,176 @@ class LiveState:
             held = self._motion is not None and time.monotonic() - self._motion[1] < HELD_SECONDS
             return self._motion[0] if held and self._motion is not None else None
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a person has stopped it and not let it go on yet; true before the run has read that event."""
+        return self._stopped
+
+    @stopped.setter
+    def stopped(self, stopped: bool) -> None:
+        self._stopped = stopped
+
     # The page writes and reads:
 
-    def press(self, event: str) -> list[str]:
-        """Queue an event (success, failure, redo, stop, resume); return what went wrong while stopping, if anything.
-
-        For a stop, the robot is stopped before anything else.
-        """
-        problems = []
-        if event == STOP:
-            with self._lock:
-                stops = list(self._on_stop)
-            for stop in stops:
-                try:
-                    stop()
-                except Exception as error:  # the others must still be stopped
-                    problems.append(str(error))
+    def press(self, event: str) -> None:
+        """Queue an event. One that goes on after a stop that the run has not read yet takes that stop back."""
         with self._lock:
-            self._events.append(event)
-        return problems
+            if event in (STOP, RESUME):
+                self._stopped = event == STOP
+                self._motion = None
+            if event == RESUME and STOP in self._events:
+                self._events = [other for other in self._events if other != STOP]
+            else:
+                self._events.append(event)
+
+    def call_stop(self) -> None:
+        """Stop the robot itself; raises what its adapter raises."""
+        if self._on_stop is not None:
+            self._on_stop()
 
     def hold(self, motion: Sequence[float]) -> None:
-        """Move like this until HELD_SECONDS have passed, unless it is asked for again."""
+        """Move like this until HELD_SECONDS have passed, unless it is asked for again; all zero: let go."""
+        values = np.clip(np.asarray(motion, np.float64), -1, 1)
         with self._lock:
-            self._motion = np.clip(np.asarray(motion, np.float64), -1, 1), time.monotonic()
+            self._motion = (values, time.monotonic()) if values.any() else None
 
-    def snapshot(self) -> Snapshot:
+    def frame(self, camera: str) -> tuple[int, Frame] | None:
+        """Return the newest picture of a camera and its number."""
         with self._lock:
-            written = self._written
-            return Snapshot(
-                dict(written.values),
-                list(written.probabilities),
-                dict(written.outcomes),
-                list(written.messages),
-                list(written.frames),
-                written.frame_number,
-                self._seconds,
+            frame = self._frames.get(camera)
+            return None if frame is None else (self._frame_number, frame)
+
+    def snapshot(self) -> EnvSnapshot:
+        with self._lock:
+            return EnvSnapshot(
+                self.name,
+                self.controls,
+                self._stopped,
+                dict(self._values),
+                list(self._probabilities),
+                list(self._frames),
+                self._frame_number,
             )
 
-    def frame(self, camera: str) -> npt.NDArray[np.uint8] | None:
-        """Return the newest picture of a camera."""
+
+class LiveState:
+    """A run, with its environments. Safe to use from several threads."""
+
+    def __init__(self, title: str = "") -> None:
+        self.title, self.run = title, secrets.token_hex(4)
+        self._lock = threading.Lock()
+        self._start = time.monotonic()
+        self._envs: dict[str, LiveEnv] = {}
+        self._values: Values = {}
+        self._metrics: dict[str, float] = {}
+        self._curves: dict[str, list[tuple[float, float]]] = {}
+        self._curve_number = 0
+        self._outcomes: Counter[str] = Counter()
+        self._last_outcomes: deque[str] = deque(maxlen=KEPT_OUTCOMES)
+        self._messages: deque[Message] = deque(maxlen=KEPT_MESSAGES)
+        self._ended: Message | None = None
+
+    # The run writes:
+
+    def env(self, name: str, *, controls: bool = False) -> LiveEnv:
+        """Add an environment, in the place of an earlier one with its name; `controls`: people can move and stop it."""
         with self._lock:
-            return self._written.frames.get(camera)
+            env = self._envs[name] = LiveEnv(name, self, controls=controls)
+        return env
+
+    def show(self, **values: float | str) -> None:
+        """Show these numbers and words of the whole run, beside those that were shown before."""
+        with self._lock:
+            self._values.update(values)
+
+    def add_metrics(self, step: float, metrics: Mapping[str, float]) -> None:
+        """Add what was measured in an iteration to the curves; points from `step` on are replaced."""
+        known = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+        with self._lock:
+            self._metrics = known
+            self._curve_number += 1
+            for name, value in known.items():
+                points = self._curves.setdefault(name, [])
+                while points and points[-1][0] >= step:
+                    points.pop()
+                points.append((step, value))
+                if len(points) > KEPT_POINTS:
+                    del points[-2::-2]  # every other one, but not the newest
+
+    def count_episode(self, outcome: str) -> None:
+        with self._lock:
+            self._outcomes[outcome] += 1
+            self._last_outcomes.append(outcome)
+
+    def say(self, message: str, *, alarm: bool = False) -> None:
+        """Show a line that a person should read."""
+        with self._lock:
+            self._messages.append(Message(self.seconds, message, alarm))
+
+    def end(self, sentence: str, *, alarm: bool = False) -> None:
+        """Show that the run has ended, and how."""
+        with self._lock:
+            self._ended = Message(self.seconds, sentence, alarm)
+
+    # The page writes and reads:
 
     @property
-    def _seconds(self) -> float:
+    def seconds(self) -> float:
+        """Seconds since the start of the run."""
         return time.monotonic() - self._start
+
+    @property
+    def envs(self) -> list[LiveEnv]:
+        with self._lock:
+            return list(self._envs.values())
+
+    def stop(self) -> list[str]:
+        """Stop all robots, each in a thread, so that none waits for another; return what went wrong.
+
+        The run finds the event before it sends its next command: else that would start a stopped robot again.
+        """
+        problems: list[str] = []
+
+        def stop(env: LiveEnv) -> None:
+            try:
+                env.call_stop()
+            except Exception as error:  # the others must still be stopped, and a person must read it
+                problems.append(str(error) or type(error).__name__)
+
+        controlled = [env for env in self.envs if env.controls]
+        threads = [threading.Thread(target=stop, args=(env,), name="stop", daemon=True) for env in controlled]
+        for env in controlled:
+            env.press(STOP)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return problems
+
+    def resume(self) -> None:
+        """Let all robots go on."""
+        for env in self.envs:
+            if env.controls:
+                env.press(RESUME)
+
+    def curves(self) -> dict[str, list[tuple[float, float]]]:
+        """Return the points (step, value) of each metric, oldest first; long curves are thinned out."""
+        with self._lock:
+            return {name: list(points) for name, points in self._curves.items()}
+
+    def snapshot(self) -> Snapshot:
+        envs = [env.snapshot() for env in self.envs]
+        with self._lock:
+            return Snapshot(
+                self.run,
+                self.title,
+                self.seconds,
+                self._ended,
+                dict(self._values),
+                dict(self._metrics),
+                self._curve_number,
+                dict(self._outcomes),
+                list(self._last_outcomes),
+                list(self._messages),
+                envs,
+            )

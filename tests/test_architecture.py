@@ -15,17 +15,17 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_sizes"}
-    | {"input_files", "keys", "limits", "live_state", "nested", "observations", "plain_unpickler", "registry", "screen"}
-    | {"types", "unpickle"},
+    {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_crops"}
+    | {"frame_sizes", "input_files", "keys", "limits", "live_state", "nested", "observations", "plain_unpickler"}
+    | {"registry", "screen", "types", "unpickle"},
     {"compat", "config"},
-    {"data", "compat.robot_recording", "figures", "models"},
+    {"data", "figures", "models"},
     {"envs"},
     {"rewards", "compat.ding_models", "rl"},
     {"reports", "run_state"},
     {"training"},
     {"workers"},
-    {"pipelines"},
+    {"pipelines", "web"},
     {"cli", "train_reward_model", "compat.embodied", "models.reward_model", "__main__"},
 ]
 # Names offered to type checkers in one place, and defined in a later layer.
@@ -36,6 +36,7 @@ STRANGERS = [
     {"data", "figures"},
     {"figures", "models"},
     {"reports", "run_state"},
+    {"pipelines", "web"},
 ]
 # The modules that may know that there are older names.
 KNOW_COMPAT = {

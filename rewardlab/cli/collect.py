@@ -3,6 +3,7 @@
 import argparse
 
 from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command, path_name, positive, seed_number
+from rewardlab.cli.run_page import run_page
 
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -33,4 +34,5 @@ def _collect(arguments: argparse.Namespace) -> None:
         "data.collection.save_dir": arguments.out,
     }
     cfg = load_config(arguments.name, ["runner.task=collect", *arguments.overrides, *to_overrides(options)])
-    collect.run(cfg, append=arguments.append)
+    with run_page(cfg) as live:
+        collect.run(cfg, append=arguments.append, live=live)

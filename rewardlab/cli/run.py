@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewardlab.cli.command import CONFIG_HELP, OVERRIDES_HELP, Commands, add_command
+from rewardlab.cli.run_page import run_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +33,8 @@ def run_config(cfg: "ExperimentConfig", console: "Console | None" = None) -> Pat
     """Do what `runner.task` of a config says, and return where its results are."""
     from rewardlab.pipelines import collect, train_policy, train_reward
 
-    pipelines: dict[str, Callable[..., Path]] = {
-        "collect": collect.run,
-        "train_reward": train_reward.run,
-        "train_policy": train_policy.run,
-    }
-    return pipelines[cfg.runner.task](cfg, console=console)
+    if cfg.runner.task == "train_reward":
+        return train_reward.run(cfg, console=console)
+    pipelines: dict[str, Callable[..., Path]] = {"collect": collect.run, "train_policy": train_policy.run}
+    with run_page(cfg, console) as live:
+        return pipelines[cfg.runner.task](cfg, console=console, live=live)

@@ -230,6 +230,8 @@ class ThreadGroup:
         return self._group.describe()
 
     def close(self) -> None:
+        for copy in self._group.copies:  # it may be moving to its start, or wait for a person, who would have to come
+            getattr(copy.env.unwrapped, "interrupt", lambda: None)()
         self._thread.shutdown()
         self._group.close()
 

@@ -16,6 +16,7 @@ from rewardlab.data.directory_lock import run_lock
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.errors import DataError, ProcessDied, ProcessLost, StorageError
 from rewardlab.figures.trust import TrustFigures
+from rewardlab.live_state import LiveState
 from rewardlab.pipelines.async_training import AsyncTraining
 from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
@@ -45,11 +46,17 @@ from rewardlab.workers.threads import torch_threads
 MAX_RETURNS = 3  # number of times that a run whose learner dies continues from the same checkpoint at most
 
 
-def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: Any = None) -> Path:
+def run(
+    cfg: ExperimentConfig,
+    *,
+    console: Console | None = None,
+    expert_data: Any = None,
+    live: LiveState | None = None,
+) -> Path:
     """Train a policy as `cfg` says and return the last checkpoint.
 
     `expert_data`, in any form that `rewardlab.rewards.zoo.experts` reads, is for reward models that learn from an
-    expert and whose config has no expert_data_path.
+    expert and whose config has no expert_data_path. `live` is shown on a page while the run goes on.
     """
     cfg = attach_robots(cfg)
     _warn_about_cut_episodes(cfg)
@@ -60,7 +67,7 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None, expert_data: A
     with run_lock(out, checkpoint_directory(cfg)):
         _refuse_another_run(cfg)
         try:
-            training = _train(cfg, out, console, expert_data)
+            training = _train(cfg, out, console, expert_data, live)
             report = _write_report(cfg, training, out)
         except StorageError as error:
             raise after_making_room(error, _newest_checkpoint(cfg)) from error
@@ -85,27 +92,31 @@ def _newest_checkpoint(cfg: ExperimentConfig) -> Path | None:
     return next(reversed(list_checkpoints(checkpoint_directory(cfg))), None)
 
 
-def _train(cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any) -> PolicyTraining:
+def _train(
+    cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None
+) -> PolicyTraining:
     # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
-        training = _train_on(cluster, cfg, out, console, expert_data)
+        training = _train_on(cluster, cfg, out, console, expert_data, live)
         training.close()
     return training
 
 
-def _train_on(cluster: Cluster, cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any) -> PolicyTraining:
+def _train_on(
+    cluster: Cluster, cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None
+) -> PolicyTraining:
     """Train to the end. If the learner dies, launch all workers again and go back to the last checkpoint.
 
     The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
     node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
     """
-    training = _begin(cfg, cluster, out, expert_data)
+    training = _begin(cfg, cluster, out, expert_data, live)
     with closed_after_errors(training.close):
         replace_file(out / "config.yaml", to_yaml(cfg).encode())
     begun_from: list[Path | None] = []
     while True:
         try:
-            _iterate(training, out, console)
+            _iterate(training, out, console, live)
             return training
         except (ProcessDied, ProcessLost, NodeLost) as failure:
             dead = failure.worker if isinstance(failure, WorkerDied) else None
@@ -123,17 +134,21 @@ def _train_on(cluster: Cluster, cfg: ExperimentConfig, out: Path, console: Conso
         cluster.stop_workers()
         try:
             going_back = replace(cfg, runner=replace(cfg.runner, resume_dir=resume_dir))
-            training = _begin(going_back, cluster, out, expert_data)
+            training = _begin(going_back, cluster, out, expert_data, live)
         except (WorkerDied, NodeLost) as failure:
             raise stopped_run(str(failure), out, saved) from None
         assert dead is not None
         training.events = {f"{WENT_BACK}{dead.label}": completed - training.completed}
 
 
-def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any) -> PolicyTraining:
+def _begin(
+    cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any, live: LiveState | None
+) -> PolicyTraining:
     """Launch the workers and load the checkpoint that the config names."""
     workers = launch_workers(cfg, cluster, out, expert_data)
     with closed_after_errors(lambda: workers.envs.call("close").result()):
+        if live is not None and cfg.cluster.backend == "local":  # on Ray, other processes step the environments
+            workers.envs.setup("attach", live)
         training = (AsyncTraining if cfg.algorithm.asynchronous.enabled else PolicyTraining)(cfg, workers, out)
     with closed_after_errors(training.close):
         resumed = cfg.runner.resume_dir is not None and training.resume(Path(cfg.runner.resume_dir))
@@ -143,7 +158,7 @@ def _begin(cfg: ExperimentConfig, cluster: Cluster, out: Path, expert_data: Any)
     return training
 
 
-def _iterate(training: PolicyTraining, out: Path, console: Console) -> None:
+def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveState | None) -> None:
     total = training.cfg.runner.max_epochs
     # Where a worker died there may be something left to save: `abandon` closes the environments then.
     closed = closed_after_errors(training.close, except_for=(ProcessDied, ProcessLost, NodeLost))
@@ -151,11 +166,24 @@ def _iterate(training: PolicyTraining, out: Path, console: Console) -> None:
         while not training.finished:
             metrics = training.iterate()
             log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
-            for words in describe_replacements({"iteration": training.completed, **metrics}):
+            replacements = describe_replacements({"iteration": training.completed, **metrics})
+            for words in replacements:
                 log.say(words)
             for alarm in training.rewards.new_alarms:
                 log.say(alarm.words, title="alarm", style="bold red")
+            if live is not None:
+                _show(live, training, metrics, replacements)
             training.save_if_due(log)
+
+
+def _show(live: LiveState, training: PolicyTraining, metrics: Mapping[str, float], replacements: list[str]) -> None:
+    """Show an iteration on the page of the run."""
+    live.show(iteration=training.completed)
+    live.add_metrics(metrics["env_steps"], metrics)
+    for words in replacements:
+        live.say(words)
+    for alarm in training.rewards.new_alarms:
+        live.say(alarm.words, alarm=True)
 
 
 def _warn_about_cut_episodes(cfg: ExperimentConfig) -> None:

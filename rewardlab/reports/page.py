@@ -53,7 +53,8 @@ def _replaced(words: str, old: str, new: str) -> Markup:
     return Markup(escape(words).replace(old, Markup(new)))
 
 
-def _frame_png(frame: npt.NDArray[np.uint8]) -> bytes:
+def frame_png(frame: npt.NDArray[np.uint8]) -> bytes:
+    """Return a frame as PNG, shrunk if it is large."""
     picture = Image.fromarray(frame)
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     buffer = io.BytesIO()
@@ -81,7 +82,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "breakable": partial(_replaced, old="/", new="/<wbr>"),  # lets long paths break after a slash
     "data_uri": _data_uri,
-    "frame_png": _frame_png,
+    "frame_png": frame_png,
     "inline": _inline,
     "share": share,
     "unbroken": partial(_replaced, old=" %", new="&nbsp;%"),  # keeps numbers and their per cent signs on one line

@@ -155,6 +155,14 @@ class TermFacts(NamedTuple):
     metrics: dict[str, Any]  # on held-out episodes, from the checkpoint; {} if it has none
 
 
+class SuccessVerdict(NamedTuple):
+    """What the models that end episodes say of frames [n]."""
+
+    success: Tensor  # bool: one of the models predicts success
+    probability: Tensor  # of the first model
+    threshold: float  # of the first model
+
+
 class RewardManager:
     """Holds reward models of a run and turns their estimates into rewards.
 
@@ -308,10 +316,12 @@ class RewardManager:
             inputs["reward"] = batch["env_reward"]
         return inputs
 
-    def predicts_success(self, frames: Any) -> Tensor:
-        """Return for each frame whether one of the models that end episodes predicts success."""
-        predictions = [t.predicts_success(self.score(t.name, frames)) for t in self.terms if t.ends_episode]
-        return torch.stack(predictions).any(0)
+    def judge_success(self, frames: Any) -> "SuccessVerdict":
+        """Return what the models that end episodes say of each frame; each scores it once."""
+        terms = [term for term in self.terms if term.ends_episode]
+        estimates = [self.score(term.name, frames) for term in terms]
+        success = torch.stack([t.predicts_success(e) for t, e in zip(terms, estimates, strict=True)]).any(0)
+        return SuccessVerdict(success, estimates[0], self._threshold(self.models[terms[0].name]))
 
     def state_dict(self, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return the weights (on the CPU) and versions of the models, or of those with these names."""

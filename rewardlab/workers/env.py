@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from rewardlab.config.robots import is_robot
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.episodes import Array
 from rewardlab.data.packed_batch import PackedBatch, pack
@@ -19,8 +20,8 @@ from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import executed_actions, flags_of_step, following_success, reports, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
-from rewardlab.keys import DISCARD, EXECUTED_ACTION, INTERVENTION
-from rewardlab.live_state import LiveState
+from rewardlab.keys import DISCARD, EXECUTED_ACTION, INTERVENTION, MESSAGE
+from rewardlab.live_state import DISCARDED, FAILURE, REDO, SUCCESS, LiveEnv, LiveState
 from rewardlab.observations import (
     Observation,
     as_observation,
@@ -101,22 +102,25 @@ class EnvWorker:
         self.request = frames
         self.keep_next = keep_next
         self.keep_tensors = keep_tensors
+        self.index = index
         own = config if success_detector is None else replace(config, success_hold_steps=None)
         self.env = env = make_vec_env(own)
         self.success_detector = success_detector
+        self._ends_by_claims: EndOnSuccess | None = None
         with closed_after_errors(env.close):
             if success_detector is not None:
                 success_detector.init_worker()
                 named = None if collection is None else collection.cameras
                 cameras = () if collection is None else config.cameras if named is None else named
                 hold = config.success_hold_steps or 1
-                self.env = env = EndOnSuccess(
+                self.env = env = self._ends_by_claims = EndOnSuccess(
                     env, self._predict_success, self._sizes(frames), cameras, config.frame_size, hold
                 )
             if collection is not None:
                 self.env = DataCollectorWrapper.as_planned(env, config, collection, policy="training", worker=index)
             self._frames = self._camera_frames()
         self._live: LiveState | None = None
+        self._live_envs: list[LiveEnv] = []  # of the first environments
         self._says_success = False
         self._steps: list[dict[str, Any]] = []
         self._to_score: list[Images] = []
@@ -140,11 +144,13 @@ class EnvWorker:
 
     def _predict_success(self, frames: Images) -> Array:
         assert self.success_detector is not None
-        manager = self.success_detector.manager
-        if self._live is not None:
-            term = next(term for term in manager.terms if term.ends_episode)
-            self._live.show_probability(float(manager.score(term.name, {"images": frames})[0]))
-        return manager.predicts_success({"images": frames}).numpy()
+        verdict = self.success_detector.manager.judge_success({"images": frames})
+        if self._live_envs and self._ends_by_claims is not None:
+            claims = np.where(verdict.success.numpy(), self._ends_by_claims.claims + 1, 0).tolist()
+            for live, probability, count in zip(self._live_envs, verdict.probability.tolist(), claims, strict=False):
+                live.show_probability(probability)
+                live.show(threshold=verdict.threshold, claims=count)
+        return verdict.success.numpy()
 
     def request_frames(self, request: FrameRequest | None) -> None:
         """Record the frames of another request from now on."""
@@ -174,7 +180,7 @@ class EnvWorker:
         final = self._read(final_rows(infos["final_obs"], ended)) if len(ended) else None
         self._last = StepObservation(self._read(obs), ended, final)
         self._says_success |= says_success(infos)
-        row = {
+        row: dict[str, Any] = {
             "observation": before,
             "env_reward": to_numpy(reward).astype(np.float32),
             "terminated": terminated,
@@ -195,6 +201,8 @@ class EnvWorker:
         self._record_frames(obs, infos, done)
         self._steps.append(row)
         self._record_episodes(row, ended)
+        if self._live is not None:
+            self._show_step(self._live, row, ended, infos)
         return self._last
 
     def _read(self, obs: Any) -> Observation:
@@ -245,10 +253,31 @@ class EnvWorker:
         return {f"robot/{name}": value for name, value in slowest.items()}
 
     def attach(self, live: LiveState) -> None:
-        """Let robots and success detectors show what they see, and read what people press."""
+        """Show on the page of a run what happens here: to each robot, or else to the first environment."""
         self._live = live
-        inner: Any = self.env.unwrapped
-        inner.call("attach", live)
+        if is_robot(self.config):
+            inner: Any = self.env.unwrapped
+            self._live_envs = list(inner.call("attach", live))
+        elif self.index == 0:
+            self._live_envs = [live.env(self.config.task)]
+        for one in self._live_envs:
+            if (hold := self.config.success_hold_steps) is not None or self._ends_by_claims is not None:
+                one.show(hold_needed=hold or 1)
+
+    def _show_step(self, live: LiveState, row: Mapping[str, Any], ended: Array, infos: Any) -> None:
+        """Show the outcomes of episodes, and the pictures that are there anyway."""
+        success, unknown = row["success"], not (self._says_success or self._ends_by_claims is not None)
+        if self._ends_by_claims is not None:  # people and claims decide, not what the environment knows
+            success = self._ends_by_claims.ended | (success & row["terminated"])
+        for index in ended:
+            outcome = "ended" if unknown else SUCCESS if success[index] else FAILURE
+            if DISCARD in row and row[DISCARD][index]:
+                outcome = DISCARDED if infos["final_info"][MESSAGE][index] else REDO
+            live.count_episode(outcome)
+        if self._live_envs and not is_robot(self.config):
+            images = self._last.observation.get("images") or (self._to_score[-1] if self._to_score else {})
+            first = {camera: np.asarray(batch[0]) for camera, batch in images.items() if isinstance(batch, np.ndarray)}
+            self._live_envs[0].show_frames({camera: frame.copy() for camera, frame in first.items()})
 
     def close(self) -> None:
         """Close the environments; waits until collected episodes are on disk."""

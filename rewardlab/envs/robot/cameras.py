@@ -23,6 +23,7 @@ from rewardlab.errors import ConfigError
 TIMEOUT = 1.0  # seconds to wait for a picture
 OLDEST = 0.5  # seconds: of a camera that sends by itself
 FROZEN = 2.0  # seconds of the very same picture; a real camera's noise makes each one differ
+PAUSE = 1.0  # seconds between two looks, after which nobody knows whether the picture changed in between
 BLACK = 3  # brightness, of 255, that no pixel of a black picture exceeds
 MJPEG_ENDINGS = (".mjpg", ".mjpeg", "mjpg/video.mjpg")
 
@@ -69,14 +70,15 @@ class CheckedCamera:
         self.name = camera.name
         self._camera, self._frozen_seconds, self._clock = camera, frozen_seconds, clock
         self._last: Frame | None = None
-        self._same_since = 0.0
+        self._same_since = self._looked = 0.0
 
     def read(self) -> Frame:
         frame = self._camera.read()
         if frame.max() <= BLACK:
             raise RobotError(f"camera '{self.name}': its picture is black; is its cap on, or is it dark?")
         now = self._clock()
-        if self._last is None or self._last.shape != frame.shape or not np.array_equal(frame, self._last):
+        paused, self._looked = now - self._looked > PAUSE, now
+        if self._last is None or paused or not np.array_equal(frame, self._last):
             self._last, self._same_since = frame, now
         elif self._frozen_seconds and now - self._same_since > self._frozen_seconds:
             raise RobotError(
@@ -84,10 +86,6 @@ class CheckedCamera:
                 "still scene of a camera without noise: env.train.options.cameras.<name>.frozen_seconds=0)"
             )
         return frame
-
-    def forget(self) -> None:
-        """Begin anew to look for a frozen picture: the robot did not move for a while."""
-        self._last = None
 
     def close(self) -> None:
         self._camera.close()

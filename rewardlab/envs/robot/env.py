@@ -5,9 +5,10 @@ the control rate, and then measures: state and pictures are of the same moment, 
 at its target in that moment.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,23 +17,35 @@ import numpy as np
 from gymnasium import spaces
 
 from rewardlab.envs.cameras import Frame, Size, resized
+from rewardlab.envs.closing import INTERRUPTIBLE, closed_after_errors
 from rewardlab.envs.robot.cameras import CheckedCamera, read_all
 from rewardlab.envs.robot.limits import ActionScale, Limits, read_action
+from rewardlab.envs.robot.observation import STATE_SIZE, is_at, state_numbers
 from rewardlab.envs.robot.options import ResetConfig, ToleranceConfig
-from rewardlab.envs.robot.people import FAILURE, REDO, RESUME, STOP, SUCCESS, AllInputs
+from rewardlab.envs.robot.people import AllInputs
 from rewardlab.envs.robot.poses import turn_between, turned
-from rewardlab.envs.robot.protocol import Command, Floats, Robot, RobotError, RobotState, RobotStopped
+from rewardlab.envs.robot.protocol import (
+    Command,
+    Floats,
+    Robot,
+    RobotError,
+    RobotInterrupted,
+    RobotState,
+    RobotStopped,
+)
 from rewardlab.envs.robot.rate import ControlRate
 from rewardlab.envs.robot.robots import RobotLock
 from rewardlab.envs.robot.watchdog import Watchdog
+from rewardlab.errors import ConfigError
+from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS, LiveEnv, LiveState
 
 Info = dict[str, Any]
-STATE_SIZE = 3 + 3 + 6 + 3 + 3 + 1  # position from the target, turn from it, velocity, force, torque, gripper
-FORCE_SCALE = 0.1  # newtons become numbers of about 1, as the other entries are
 RETRY_SECONDS = 0.5
+STALE_SECONDS = 0.25  # after which a robot is measured anew before a command: it may have been moved by hand
 ARRIVED_TICKS = 3  # that the start must be held
 RESETS = 5  # attempts to reach the start of an episode
 ASIDE = 0.003  # metres beside the target from which a script moves down
+SHOWN_EVERY = 0.5  # seconds between two looks at rates and counts, for the page
 
 
 @dataclass
@@ -51,7 +64,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     An episode ends where a person labels it, if nothing around the environment ends it before. Where a robot or camera
     fails, the robot is stopped and the episode ends, to be discarded; if it stays away longer than `patience` seconds,
-    that is an error.
+    that is an error. Where a person stops the robot, the episode ends in the same way when they let it go on.
+
+    `hold` and `interrupt` may be called from any thread.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as in Gymnasium
@@ -73,7 +88,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     ) -> None:
         self.robot = connect()
         self.target, self.limits, self.scale = target, limits, scale
-        self._cameras, self._rate, self._tolerance, self._start = dict(cameras), rate, tolerance, start
+        self.cameras, self._rate, self._tolerance, self._start = dict(cameras), rate, tolerance, start
         self._patience, self.people = patience, AllInputs(()) if people is None else people
         self.counts = Counts()
         self.camera_names = tuple(cameras)
@@ -82,12 +97,28 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._frames: dict[str, Frame] = {}
         self._state: RobotState | None = None
         self._hold = self._episode = 0
+        self._measured_at = 0.0  # seconds of time.monotonic
+        self._held, self._ending = threading.Event(), threading.Event()
+        self._checked_spaces = False
         self._lock: RobotLock | None = RobotLock(self.robot.name)
-        self._watchdog = None if watchdog is None else watchdog()
+        with closed_after_errors(self._lock.close):
+            self.watchdog = None if watchdog is None else watchdog()
+        self._live: LiveEnv | None = None
+        self._shown = 0.0
+        INTERRUPTIBLE.add(self)
+
+    def attach(self, live: LiveState) -> LiveEnv:
+        """Show the robot on the page of a run, where people can label, move and stop it."""
+        self._live = live.env(self.robot.name, controls=True)
+        self._live.on_stop(self.robot.stop)
+        self._live.show(axes=" ".join(self.scale.axes))
+        self.people.add(self._live)
+        return self._live
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
         """Move to a new start: up, then aside, then down, in steps like those of an action."""
         super().reset(seed=seed)
+        self._state = None  # steps are refused if this fails
         spread = np.asarray(self._start.spread)
         place = self.target[:3] + np.array([0, 0, self._start.height]) + self.np_random.uniform(-spread, spread)
         place = np.clip(place, self.limits.low, self.limits.high)
@@ -96,27 +127,38 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._episode += 1
         for attempt in range(1, RESETS + 1):
             try:
+                self._check_spaces()
+                self._show(phase="moving to the start")
                 self._move_to_start(place, joints)
                 self._measure()
                 break
             except RobotError as error:
                 self._recover(error)
                 if attempt == RESETS:
+                    self._state = None
                     why = f"{error}. The robot is stopped after {RESETS} attempts to begin an episode"
                     raise RobotError(why) from error
         self._hold = int(self._is_at_target())
         self._rate.begin()
+        self._show(phase="acting", hold=self._hold)
         return self._observe(), self._info()
 
     def step(self, action: Any) -> tuple[Floats, float, bool, bool, Info]:
         values = read_action(action, len(self.scale.axes))
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
         ended = self._read_people()
-        before = self._current
         motion = self.people.motion()
         if motion is not None:
             values = self._of_person(motion)
-            self.counts.interventions += 1
         try:
+            if ended == STOP:  # the action was chosen before; a person may have moved the robot since
+                self._hold_still()
+                self._measure()
+                return self._observe(), 0.0, False, True, self._info(discard=True, message="a person stopped the robot")
+            if time.monotonic() - self._measured_at > STALE_SECONDS:
+                self._read_state()
+            before = self._current
             sent = self._send(*self.scale.motion(values))
             self._rate.wait()
             self._measure()
@@ -124,10 +166,11 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             self._recover(error)
             return self._observe(), 0.0, False, True, self._info(discard=True, executed=values, message=str(error))
         executed = self.scale.action(before, sent)
-        at_target = self._is_at_target()
-        self._hold = self._hold + 1 if at_target else 0
-        success = (at_target or ended == SUCCESS) and ended != FAILURE
+        success = (self._is_at_target() or ended == SUCCESS) and ended != FAILURE
+        self._hold = self._hold + 1 if success else 0
         by_person = motion is not None
+        self.counts.interventions += by_person
+        self._show(phase="moved by a person" if by_person else "acting", hold=self._hold)
         info = self._info(success=success, executed=executed, intervention=by_person, discard=ended == REDO)
         return self._observe(), float(success), ended in (SUCCESS, FAILURE), ended == REDO, info
 
@@ -139,17 +182,32 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        try:
-            with suppress(RobotError):  # it may be gone; the watchdog and the impedance target hold it
+        self._ending.set()
+        stopped = False
+        with ExitStack() as each:  # the last one first, whatever happens to the others
+            each.callback(lock.close)
+            each.callback(self.people.close)
+            each.callback(self.robot.close)
+            for camera in self.cameras.values():
+                each.callback(camera.close)
+            if (watchdog := self.watchdog) is not None:
+                each.callback(lambda: watchdog.close(stopped=stopped))
+            with suppress(RobotError):  # it may be gone: its impedance target holds it, and the watchdog tries again
                 self.robot.stop()
-        finally:
-            if self._watchdog is not None:
-                self._watchdog.close()
-            for camera in self._cameras.values():
-                camera.close()
-            self.robot.close()
-            self.people.close()
-            lock.close()
+                stopped = True
+
+    def hold(self) -> None:
+        """Stop the robot now, and let the next step or reset wait until a person lets it go on."""
+        self._held.set()
+        self.robot.stop()
+
+    def interrupt(self) -> None:
+        """Stop the robot now, and end the step or reset that goes on; afterwards the environment can be closed only."""
+        if self._lock is None or self._ending.is_set():
+            return
+        self._ending.set()
+        with suppress(RobotError):  # `close` tries again
+            self.robot.stop()
 
     def scripted_action(self) -> Floats:
         """Return what a script would do now: move above the target, then down to it."""
@@ -172,38 +230,35 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return self._state
 
     def _send(self, motion: Floats, gripper: float | None) -> Command:
-        """Send a motion from the last measured state, within the limits."""
+        """Send a motion from the last measured state, within the limits; nothing while a person has stopped it."""
+        self._check_not_ending()
+        if self._held.is_set() or (self._live is not None and self._live.stopped):
+            return Command(self._current.pose.copy())  # pressed since people's input was read: the next step holds
         command = self.limits.command(self._current, motion, gripper)
         self.limits.check_command(self._current, command)
         asked = self._current.pose[:3] + motion[:3]
         self.counts.clipped += bool(np.abs(command.pose[:3] - asked).max() > 1e-6)
-        sent = self.robot.act(command)
-        if self._watchdog is not None:
-            self._watchdog.moving()
-        return sent
+        if self.watchdog is not None:
+            self.watchdog.moving()  # before: this process may die in the middle of the call
+        return self.robot.act(command)
+
+    def _read_state(self) -> None:
+        self._state = self.robot.observe()
+        self._measured_at = time.monotonic()
 
     def _measure(self) -> None:
         """Read the state and the pictures; both or neither."""
-        state = self.robot.observe()
-        frames = read_all(self._cameras)
-        self._state, self._frames = state, frames
+        began, state = time.monotonic(), self.robot.observe()
+        frames = read_all(self.cameras)
+        self._state, self._frames, self._measured_at = state, frames, began
+        if self._live is not None:
+            self._live.show_frames(frames)
 
     def _observe(self) -> Floats:
-        state = self._current
-        parts = (
-            state.pose[:3] - self.target[:3],
-            turn_between(self.target[3:], state.pose[3:]),
-            state.velocity,
-            FORCE_SCALE * state.force,
-            FORCE_SCALE * state.torque,
-            [state.gripper],
-        )
-        return np.concatenate(parts).astype(np.float32)
+        return state_numbers(self._current, self.target)
 
     def _is_at_target(self) -> bool:
-        pose, tolerance = self._current.pose, self._tolerance
-        near = np.abs(pose[:3] - self.target[:3]).max() <= tolerance.position
-        return bool(near and np.linalg.norm(turn_between(self.target[3:], pose[3:])) <= tolerance.rotation)
+        return is_at(self._current.pose, self.target, self._tolerance)
 
     def _info(
         self,
@@ -231,19 +286,33 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return np.array([values[axis] for axis in self.scale.axes])
 
     def _read_people(self) -> str | None:
-        """Return the label that a person gave, if any; a stop holds the robot until it is resumed."""
+        """Return the label that a person gave, or STOP, if any."""
         events = self.people.take_events()
         if STOP in events:
-            self._hold_still()
-            return REDO
+            self._held.set()  # until they let it go on, whatever happens before
+        if self._held.is_set():
+            return STOP
         labels = [event for event in events if event in (SUCCESS, FAILURE, REDO)]
         return labels[-1] if labels else None
 
     def _hold_still(self) -> None:
         """Stop the robot, and wait until a person lets it go on."""
+        self._say("stopped by a person")
+        self._show(phase="stopped")
+        if self._live is not None:
+            self._live.stopped = True
         self._stop()
-        while RESUME not in self.people.take_events():
-            time.sleep(0.05)
+        while self._held.is_set():
+            self._check_not_ending()
+            self._ending.wait(0.05)
+            for event in self.people.take_events():
+                if event == STOP:
+                    self._held.set()
+                elif event == RESUME:
+                    self._held.clear()
+        if self._live is not None:
+            self._live.stopped = False
+        self._say("a person let it go on")
         self._rate.begin()
 
     def _stop(self) -> None:
@@ -251,25 +320,45 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         try:
             self.robot.stop()
         finally:
-            if self._watchdog is not None:
-                self._watchdog.idle()
+            if self.watchdog is not None:
+                self.watchdog.idle()
+
+    def _say(self, words: str, *, alarm: bool = False) -> None:
+        if self._live is not None:
+            self._live.say(f"{self.robot.name}: {words}", alarm=alarm)
+
+    def _show(self, **values: float | str) -> None:
+        """Show on the page what the robot does, and from time to time its rates and counts."""
+        if self._live is not None:
+            if time.monotonic() - self._shown > SHOWN_EVERY:
+                self._shown = time.monotonic()
+                values |= self.figures()
+            self._live.show(**values)
 
     def _recover(self, error: RobotError) -> None:
         """Stop the robot after an error, and wait until it and its cameras answer again; raise if they do not."""
+        stopped = False
+        self._show(phase="waiting for it to answer")
+        self._say(str(error), alarm=True)
         with suppress(RobotError):
             self._stop()
-        if isinstance(error, RobotStopped):
+            stopped = True
+        self._state = None  # steps are refused if this raises
+        if isinstance(error, (RobotStopped, RobotInterrupted)):
             raise error
         end = time.monotonic() + self._patience
         while True:
+            self._check_not_ending()
             try:
                 self.robot.reset()
-                for camera in self._cameras.values():
-                    camera.forget()
+                if not stopped:  # else it would go on to where it was last told to, once its errors are cleared
+                    self.robot.stop()
+                    stopped = True
                 self._measure()
                 self.limits.check_state(self._current)
                 return
             except RobotError as again:
+                self._state = None
                 if isinstance(again, RobotStopped):
                     raise
                 if time.monotonic() >= end:
@@ -277,19 +366,32 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                         f"{again}. The robot is stopped, and finished episodes are on disk. (It was waited for "
                         f"{self._patience:g} s: env.train.options.patience_seconds)"
                     ) from error
-            time.sleep(min(RETRY_SECONDS, max(0.0, end - time.monotonic())))
+            self._ending.wait(min(RETRY_SECONDS, max(0.0, end - time.monotonic())))
+
+    def _check_not_ending(self) -> None:
+        if self._ending.is_set():
+            raise RobotInterrupted(f"{self.robot.name}: it was stopped, as the program is ending")
+
+    def _check_spaces(self) -> None:
+        if not self._checked_spaces and "gripper" in self.scale.axes and not self.robot.spaces().gripper:
+            raise ConfigError(f"env.train.options.axes: found gripper, but {self.robot.name} says that it has none")
+        self._checked_spaces = True
 
     def _move_to_start(self, place: Floats, joints: bool) -> None:
         """Move up out of what the tool may be in, then above the start, then to it."""
+        self._check_not_ending()
+        if self._read_people() == STOP:
+            self._hold_still()
+            self._show(phase="moving to the start")
         self.robot.reset(joints=joints)
-        self._state = self.robot.observe()
-        here = self._state.pose[:3]
+        self._read_state()
+        here = np.clip(self._current.pose[:3], self.limits.low, self.limits.high)
         height = min(max(here[2], self.target[2] + self._start.lift), self.limits.high[2])
         above = np.array([*place[:2], max(height, place[2])])
         for waypoint in (np.array([*here[:2], height]), above, place):
             self._go(waypoint)
-        if self._watchdog is not None:
-            self._watchdog.idle()
+        if self.watchdog is not None:
+            self.watchdog.idle()
 
     def _go(self, place: Floats) -> None:
         """Move to a position with the orientation of the target, in commands like those of a policy."""
@@ -297,19 +399,23 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         arrived = 0
         self._rate.begin()
         while arrived < ARRIVED_TICKS:
-            if STOP in self.people.take_events():  # labels pressed between episodes are of no episode
+            if self._read_people() == STOP:  # labels pressed between episodes are of no episode
                 self._hold_still()
+                self._read_state()
                 end = time.monotonic() + self._start.seconds
             state = self._current
             turn = turn_between(state.pose[3:], self.target[3:])
             self._send(np.concatenate((place - state.pose[:3], turn)), None)
             self._rate.wait()
-            self._state = self.robot.observe()
-            near = np.linalg.norm(place - self._state.pose[:3]) <= self._start.tolerance
+            self._read_state()
+            left = place - self._current.pose[:3], turn_between(self._current.pose[3:], self.target[3:])
+            near = np.linalg.norm(left[0]) <= self._start.tolerance
+            near &= np.linalg.norm(left[1]) <= self._tolerance.rotation
             arrived = arrived + 1 if near else 0
             if time.monotonic() > end:
                 raise RobotError(
                     f"{self.robot.name}: it does not reach {np.round(place, 3).tolist()} in {self._start.seconds:g} s; "
-                    f"it is at {np.round(self._state.pose[:3], 3).tolist()}. Is something in its way? "
+                    f"it is at {np.round(self._current.pose[:3], 3).tolist()}, turned by "
+                    f"{np.linalg.norm(left[1]):.2f} rad from the target. Is something in its way? "
                     "(env.train.options.reset)"
                 )

@@ -10,7 +10,6 @@ import numpy as np
 from rewardlab.envs.robot.http_client import HttpClient, split_address
 from rewardlab.envs.robot.protocol import (
     Command,
-    RobotError,
     RobotSpaces,
     RobotState,
     pose_numbers,
@@ -36,11 +35,6 @@ class FrankaRobot:
     """Translates the calls of `Robot`."""
 
     def __init__(self, config: FrankaConfig) -> None:
-        if config.robot_ip == "ROBOT_IP":
-            raise RobotError(
-                "robot_ip: found ROBOT_IP, expected the address of your robot's server, such as 172.16.0.1:5000. To "
-                "try it without a robot: `rewardlab robot-sim --port 5000`, and robot_ip: 127.0.0.1"
-            )
         self._address = split_address(config.robot_ip, PORT, "robot_ip")
         self.name = f"http://{self._address[0]}:{self._address[1]}"
         self._config = config

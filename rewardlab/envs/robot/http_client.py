@@ -9,16 +9,24 @@ from rewardlab.envs.robot.protocol import RobotError, RobotStopped
 from rewardlab.errors import ConfigError
 
 MAX_ANSWER = 10_000_000  # bytes
-# A kept connection that the server has closed in the meantime.
+ATTEMPTS = 3  # where a connection is closed without an answer, by a server that did not want to keep it or a bad wire
 _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
 
 def split_address(text: object, port: int, key: str) -> tuple[str, int]:
     """Return the host and port of `host`, `host:port` or `http://host:port`."""
+    if text == "ROBOT_IP":
+        raise ConfigError(
+            f"{key}: found ROBOT_IP, expected the address of your robot's server, such as 172.16.0.1:5000. To try it "
+            "without a robot: `rewardlab robot-sim --port 5000`, and robot_ip: 127.0.0.1"
+        )
     pattern = r"(?:http://)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/?"
     match = re.fullmatch(pattern, text) if isinstance(text, str) else None
     if match is None or int(match[2] or port) > 65535:
-        raise ConfigError(f"{key}: found {str(text)!r}, expected the address of a robot, such as 172.16.0.1:5000")
+        raise ConfigError(
+            f"{key}: found {str(text)!r}, expected the address of a robot, such as 172.16.0.1:5000 (or, "
+            "without one, 127.0.0.1:5000 of `rewardlab robot-sim --port 5000`)"
+        )
     return match[1].strip("[]"), int(match[2] or port)
 
 
@@ -47,8 +55,7 @@ class HttpClient:
     def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Return the content of an answer with status 200."""
         headers = {} if body is None else {"Content-Type": "application/json"}
-        for attempt in (1, 2):
-            kept = self._connection.sock is not None
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._connection.request(method, path, body, headers)
                 response = self._connection.getresponse()
@@ -56,7 +63,7 @@ class HttpClient:
                 break
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
-                if attempt == 1 and kept and isinstance(error, _CLOSED):
+                if attempt < ATTEMPTS and isinstance(error, _CLOSED):
                     continue  # sent again: every call of these protocols may be repeated
                 raise RobotError(f"{self.name}{path}: no answer ({_reason(error)})") from error
         if response.status != 200:

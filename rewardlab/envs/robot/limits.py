@@ -50,7 +50,7 @@ class Limits:
         way, offset = wanted - inside, inside - here
         # The share of the way, from `inside`, at which the distance from `here` is a step: a quadratic equation.
         a, b, c = way @ way, offset @ way, offset @ offset - self.step**2
-        if a + 2 * b + c <= 0:
+        if a + 2 * b + c <= 0 or a == 0:
             return wanted
         share = (np.sqrt(np.maximum(b * b - a * c, 0.0)) - b) / a
         return inside + np.clip(share, 0.0, 1.0) * way
@@ -117,7 +117,8 @@ class ActionScale:
 def read_action(action: object, count: int) -> Floats:
     """Return an action as numbers in [-1, 1]; anything but `count` finite numbers is an error."""
     try:
-        values = np.asarray(action, np.float64)
+        given = np.asarray(action)
+        values = given.astype(np.float64) if given.dtype.kind in "fiub" else np.zeros(0)
     except (TypeError, ValueError):
         values = np.zeros(0)
     if values.shape != (count,) or not np.isfinite(values).all():

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from rewardlab.envs.robot.env import RobotEnv
 from rewardlab.envs.robot.http_client import split_address
 from rewardlab.envs.robot.limits import ActionScale, Limits
 from rewardlab.envs.robot.options import RobotOptions, read_options
-from rewardlab.envs.robot.people import AllInputs, GamePad, HumanInput, Keyboard
+from rewardlab.envs.robot.people import AllInputs, GamePad, Keyboard
 from rewardlab.envs.robot.poses import pose_of_angles
 from rewardlab.envs.robot.rate import ControlRate
 from rewardlab.envs.robot.robots import KEY, make_robot
@@ -42,6 +43,11 @@ def make_robot_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
         )
     if cfg.num_envs != len(robots):
         raise ConfigError(f"env.train.num_envs: found {cfg.num_envs}, but {KEY}.configs names {len(robots)} robots")
+    if options.input and len(robots) > 1:
+        raise ConfigError(
+            f"env.train.options.input: found {', '.join(options.input)} with {len(robots)} robots; these can move one "
+            "robot only. Remove the key, or name one robot"
+        )
     makers = [partial(make_one, dataclasses.replace(cfg, options={**cfg.options, "robots": [one]})) for one in robots]
     # Without a name: its seeds are not checked, as each check would move the robot.
     return CopiesVectorEnv(makers, in_threads=True)
@@ -65,25 +71,34 @@ def make_robot_env(cfg: EnvConfig, options: RobotOptions) -> RobotEnv:
         )
     target = pose_of_angles(cfg.target_ee_pose)
     robot_type, settings = read_robot(options.robots[0])
+    address = _host_and_port(settings)
     limits = make_limits(target, options)
     scale = ActionScale(tuple(options.axes), options.limits.step, options.limits.rotation_step)
     seconds = options.watchdog_seconds
-    cameras = {}
-    for name, camera in {**options.cameras, **_own_cameras(options.robots[0])}.items():
-        cameras[name] = make_camera(name, camera, _host_and_port(settings))
-    return RobotEnv(
-        partial(make_robot, robot_type, settings),
-        target=target,
-        limits=limits,
-        scale=scale,
-        cameras=cameras,
-        rate=ControlRate(options.control_hz),
-        tolerance=options.tolerance,
-        start=options.reset,
-        patience=options.patience_seconds,
-        people=_make_input(options),
-        watchdog=None if seconds is None else partial(Watchdog, robot_type, settings, seconds),
-    )
+    with ExitStack() as opened:  # closed again if something after it fails
+        cameras = {}
+        for name, camera in {**options.cameras, **_own_cameras(options.robots[0])}.items():
+            cameras[name] = make_camera(name, camera, address)
+            opened.callback(cameras[name].close)
+        people = AllInputs([])
+        opened.callback(people.close)
+        for source in options.input:
+            people.add(Keyboard() if source == "keyboard" else GamePad())
+        env = RobotEnv(
+            partial(make_robot, robot_type, settings),
+            target=target,
+            limits=limits,
+            scale=scale,
+            cameras=cameras,
+            rate=ControlRate(options.control_hz),
+            tolerance=options.tolerance,
+            start=options.reset,
+            patience=options.patience_seconds,
+            people=people,
+            watchdog=None if seconds is None else partial(Watchdog, robot_type, settings, seconds),
+        )
+        opened.pop_all()  # now the environment closes them
+        return env
 
 
 def make_limits(target: Any, options: RobotOptions) -> Limits:
@@ -115,13 +130,3 @@ def _host_and_port(settings: Mapping[str, Any]) -> str:
         return ""
     host, port = split_address(address, 5000 if "robot_ip" in settings else 8000, KEY)
     return f"{host}:{port}"
-
-
-def _make_input(options: RobotOptions) -> AllInputs:
-    sources: list[HumanInput] = []
-    for name in options.input:
-        if name == "keyboard":
-            sources.append(Keyboard())
-        else:
-            sources.append(GamePad())
-    return AllInputs(sources)

@@ -1,6 +1,6 @@
 """What a person says to a robot environment: labels, a stop, and motions that take the place of the policy's.
 
-A source of input has `take_events()` and `motion()`; the page of a run (`rewardlab.live_state.LiveState`) is one too.
+A source of input has `take_events()` and `motion()`; the page of a run (`rewardlab.live_state.LiveEnv`) is one too.
 """
 
 import os
@@ -11,14 +11,15 @@ import termios
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
 from rewardlab.envs.robot.protocol import Floats
 from rewardlab.errors import ConfigError
+from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS
 
-SUCCESS, FAILURE, REDO, STOP, RESUME = "success", "failure", "redo", "stop", "resume"
 HELD_SECONDS = 0.3  # a key counts as held for so long: terminals only tell that it was pressed, again and again
 _LABEL_KEYS = {"1": SUCCESS, "0": FAILURE, "r": REDO, " ": STOP, "c": RESUME}
 # Along x, y, z, roll, pitch, yaw, gripper.
@@ -29,6 +30,10 @@ _MOTION_KEYS = {
 KEYBOARD_HELP = (
     "1 success, 0 failure, r redo, space STOP, c continue; move: w/s a/d q/e, turn: u/o i/k j/l, gripper + -"
 )
+INPUT_HELP = {
+    "keyboard": KEYBOARD_HELP,
+    "gamepad": "A success, B failure, X redo, Y STOP, Start continue; the sticks move and turn about the vertical",
+}
 DEADBAND = 0.1
 
 
@@ -89,11 +94,15 @@ class Keyboard:
         return motion if motion.any() else None
 
     def close(self) -> None:
-        termios.tcsetattr(self._file, termios.TCSANOW, self._before)
+        with suppress(termios.error):  # it was closed
+            termios.tcsetattr(self._file, termios.TCSANOW, self._before)
 
     def _read(self) -> None:
         while select.select([self._file], [], [], 0)[0]:
-            keys = os.read(self._file, 100).decode(errors="replace")
+            try:
+                keys = os.read(self._file, 100).decode(errors="replace")
+            except OSError:  # the terminal was closed
+                return
             if not keys:
                 return
             for key in keys:
@@ -105,14 +114,18 @@ class Keyboard:
 
 
 class GamePad:
-    """The first game pad, as Linux shows it: sticks move, buttons A, B, X, Y are success, failure, redo, STOP."""
+    """The first game pad, as Linux shows it: sticks move, buttons A, B, X, Y are success, failure, redo, STOP.
+
+    Start continues after a stop. A game pad that is unplugged stops the robot, until it is back and Start is pressed.
+    """
 
     _EVENTS = (SUCCESS, FAILURE, REDO, STOP, None, None, None, RESUME)  # by number of the button; 7 is Start
     _AXES = ((1, 0, -1), (0, 1, -1), (4, 2, -1), (3, 5, -1))  # of the pad: which axis of the robot, and its sign
 
     def __init__(self, device: str = "/dev/input/js0") -> None:
+        self._device = device
         try:
-            self._file = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+            self._file = self._open()
         except OSError as error:
             raise ConfigError(f"env.train.options.input: no game pad at {device} ({error.strerror})") from error
         self._events: list[str] = []
@@ -129,16 +142,33 @@ class GamePad:
         return motion if motion.any() else None
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> int | None:
+        return os.open(self._device, os.O_RDONLY | os.O_NONBLOCK)
+
+    def _lost(self) -> None:
+        """Stop: a stick that was held when the game pad vanished must not go on moving the robot."""
+        self.close()
+        self._motion = np.zeros(7)
+        self._events.append(STOP)
 
     def _read(self) -> None:
         """Read events of 8 bytes: time, value, type (1 button, 2 axis; 0x80 means its state at the start), number."""
-        while True:
+        if self._file is None:
+            with suppress(OSError):
+                self._file = self._open()
+        while self._file is not None:
             try:
                 event = os.read(self._file, 8)
             except BlockingIOError:
                 return
+            except OSError:
+                event = b""
             if len(event) < 8:
+                self._lost()
                 return
             _, value, kind, number = struct.unpack("IhBB", event)
             if kind == 1 and value and number < len(self._EVENTS) and (name := self._EVENTS[number]) is not None:

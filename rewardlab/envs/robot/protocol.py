@@ -24,6 +24,10 @@ class RobotStopped(RobotError):
     """An emergency stop is pressed: only a person can end that."""
 
 
+class RobotInterrupted(RobotError):
+    """The program is ending, as after Ctrl-C: the robot was stopped, and nothing is sent to it any more."""
+
+
 @dataclass(frozen=True)
 class RobotState:
     """What a robot measures, in its base frame."""

@@ -10,7 +10,10 @@ KEPT = 10_000  # periods
 
 
 class ControlRate:
-    """Ticks at a fixed rate. A tick that is missed by more than a period is not caught up: the next ones follow it."""
+    """Ticks at a fixed rate. One that is missed by less than a period comes at once, and the next ones in time again.
+
+    After a longer pause, a tick comes a period after it was asked for: what was just sent needs that time to happen.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,10 @@ class ControlRate:
 
     def wait(self) -> None:
         """Wait for the next tick."""
-        if (rest := self._next - self._clock()) > 0:
+        now = self._clock()
+        if now - self._next > self.period:
+            self._next = now + self.period
+        if (rest := self._next - now) > 0:
             self._sleep(rest)
         now = self._clock()
         if self._last is not None:

@@ -52,12 +52,22 @@ def make_robot(robot_type: str, settings: Mapping[str, Any]) -> Robot:
     return build(config_class(**settings))
 
 
+def _file_name(robot: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", robot.replace("//localhost", "//127.0.0.1"))
+
+
 class RobotLock:
     """Lets one program of this machine move a robot; ends with the process, however it ends."""
 
     def __init__(self, name: str) -> None:
-        place = Path(tempfile.gettempdir()) / f"rewardlab-robot-{re.sub(r'[^A-Za-z0-9.]+', '-', name)}.lock"
-        self._file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        place = Path(tempfile.gettempdir()) / f"rewardlab-robot-{_file_name(name)}.lock"
+        try:
+            self._file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise RobotError(
+                f"{name}: {place} says who moves this robot, and cannot be opened ({error.strerror}); does it belong "
+                "to another user of this machine, who moves it?"
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
