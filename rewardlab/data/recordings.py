@@ -12,7 +12,7 @@ at least 0.5. An episode with a transition that cannot be read is damaged as a w
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ class RecordedEpisode:
     last: int
     episode: Episode | None
     problem: str = ""
+    gap: bool = False  # it ends because the next transition begins in another state
 
     @property
     def place(self) -> str:
@@ -73,7 +74,7 @@ def read_recording(path: str | Path) -> Iterator[RecordedEpisode]:
             for number, transition in enumerate(unpickle.read_list(file, str(path), "transitions")):
                 step = running.read(transition)
                 if step is not None and running.leaves_a_gap(step):
-                    yield running.finish(number - 1)
+                    yield replace(running.finish(number - 1), gap=True)
                     running = _Running(number)
                 if running.add(step, transition):
                     yield running.finish(number)
