@@ -57,7 +57,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which simulators are missing, as modules that are skipped are in no count of several processes; and a browser."""
+    """Say what is missing: modules that are skipped for a simulator are in no count of several processes."""
     if missing := [f"make {target}" for target, name in SIMULATORS.items() if importlib.util.find_spec(name) is None]:
         terminalreporter.write_line(f"simulators not installed, their tests were skipped: {', '.join(missing)}")
     skipped = terminalreporter.stats.get("skipped", [])

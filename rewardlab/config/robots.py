@@ -36,9 +36,9 @@ def attach_robots(cfg: ExperimentConfig) -> ExperimentConfig:
             robots.append({"type": hardware.type, **config})
         nodes.add(group.node_ranks)
     if len(nodes) > 1 or any(len(ranks) > 1 for ranks in nodes):
+        found = sorted({rank for ranks in nodes for rank in ranks})
         raise ConfigError(
-            f"cluster.node_groups: found robots at the nodes {sorted({rank for ranks in nodes for rank in ranks})}; the "
-            "robots of a run are attached to one node"
+            f"cluster.node_groups: found robots at the nodes {found}; the robots of a run are attached to one node"
         )
     return dataclasses.replace(
         cfg,

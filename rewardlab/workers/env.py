@@ -145,9 +145,11 @@ class EnvWorker:
     def _predict_success(self, frames: Images) -> Array:
         assert self.success_detector is not None
         verdict = self.success_detector.manager.judge_success({"images": frames})
-        for live, probability in zip(self._live_envs, verdict.probability.tolist(), strict=False):
-            live.show_probability(probability)
-            live.show(threshold=verdict.threshold)
+        if self._live_envs and self._ends_by_claims is not None:
+            claims = np.where(verdict.success.numpy(), self._ends_by_claims.claims + 1, 0).tolist()
+            for live, probability, count in zip(self._live_envs, verdict.probability.tolist(), claims, strict=False):
+                live.show_probability(probability)
+                live.show(threshold=verdict.threshold, claims=count)
         return verdict.success.numpy()
 
     def request_frames(self, request: FrameRequest | None) -> None:
@@ -263,14 +265,10 @@ class EnvWorker:
                 one.show(hold_needed=hold or 1)
 
     def _show_step(self, live: LiveState, row: Mapping[str, Any], ended: Array, infos: Any) -> None:
-        """Show the outcomes of episodes, claims in a row, and the pictures that are there anyway."""
+        """Show the outcomes of episodes, and the pictures that are there anyway."""
         success, unknown = row["success"], not (self._says_success or self._ends_by_claims is not None)
         if self._ends_by_claims is not None:  # people and claims decide, not what the environment knows
             success = self._ends_by_claims.ended | (success & row["terminated"])
-            hold = self._ends_by_claims.hold
-            for number, one in enumerate(self._live_envs):
-                claims = hold if self._ends_by_claims.ended[number] else int(self._ends_by_claims.claims[number])
-                one.show(claims=claims)
         for index in ended:
             outcome = "ended" if unknown else SUCCESS if success[index] else FAILURE
             if DISCARD in row and row[DISCARD][index]:

@@ -40,7 +40,7 @@ TRAIN = """bash examples/reward/run_reward_training.sh \\
             runner.logger.log_path="logs/reward_model_realworld\""""
 RUN = "bash examples/embodiment/run_realworld_async.sh realworld_peginsertion_rlpd_cnn_async"
 
-FAST = [f"env.train.options.control_hz={10 * SPEED}", "env.train.image_size=[3,32,32]"]
+FAST = [f"env.train.options.control_hz={10 * SPEED}", "env.train.image_size=[3,32,32]", "runner.page.port=0"]
 SMALL_MODEL = ["reward.model.width=4", "reward.model.hidden_dim=8", "runner.max_steps=4"]
 FEW_STEPS = [
     *("runner.max_env_steps=20", "algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=10"),

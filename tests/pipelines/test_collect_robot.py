@@ -58,6 +58,7 @@ FAST = [
     f"env.train.options.control_hz={10 * SPEED}",
     f"env.train.success_hold_steps={HOLD}",
     "env.train.image_size=[3,32,32]",
+    "runner.page.port=null",
 ]
 
 
@@ -223,7 +224,7 @@ def test_robots_that_nobody_named_are_an_error_that_says_how_to_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["run", str(CONFIG)]) == 2
+    assert main(["run", str(CONFIG), "runner.page.port=null"]) == 2
     assert "rewardlab robot-sim" in capsys.readouterr().err
     assert not list(tmp_path.glob("logs/*"))
 

@@ -55,7 +55,7 @@ def test_a_run_in_simulation_shows_curves_and_nothing_to_press(browser: Browser,
         page.keyboard.press("Space")  # a key of robots means nothing here
         expect(page.locator(".banner")).to_have_count(0)
         assert run.interrupt() == 130
-        expect(page.locator(".banner")).to_contain_text("The run has ended: interrupted")
+        expect(page.locator(".banner")).to_contain_text("The run was interrupted.")
     finally:
         run.close()
 
@@ -116,8 +116,8 @@ def test_the_page_says_what_happened_to_its_run_and_goes_on_with_the_next(page: 
         expect(page.locator("#status")).to_contain_text("running")
         expect(page.locator(".banner")).to_have_count(0)
         assert page.locator("#outcomes").is_hidden()
-        second.end("as planned")
-        expect(page.locator(".banner")).to_contain_text("The run has ended: as planned")
+        second.end("The run has ended as planned.")
+        expect(page.locator(".banner")).to_contain_text("The run has ended as planned.")
 
 
 def test_a_stop_that_fails_is_said_in_red(page: Page) -> None:

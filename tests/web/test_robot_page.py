@@ -1,5 +1,6 @@
 """The page of a run that moves a simulated robot: what it shows is so, and what is pressed on it happens."""
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -167,6 +168,35 @@ def test_ctrl_c_ends_a_run_that_somebody_has_stopped(live: Page, run: Run, robot
     assert run.interrupt() == 130
     expect(live.locator("#status")).to_contain_text("ended")
     expect(live.locator(".banner")).to_contain_text("interrupted")
+
+
+def test_a_person_records_an_episode_through_the_page(
+    browser: Browser, robot: SimServer, tmp_path: Path, page: Page
+) -> None:
+    config = "examples/embodiment/config/realworld_collect_data.yaml"
+    own = [f"cluster.node_groups=[{{hardware: {{type: Franka, configs: [{{robot_ip: '{robot.address}'}}]}}}}]"]
+    own += ["runner.page.port=0", "data.collection.policy=still", f"data.collection.save_dir={tmp_path}"]
+    own += ["runner.num_data_episodes=1", "env.train.max_episode_steps=10000", f"env.train.options.control_hz={50}"]
+    run = Run(str(Path(__file__).parents[2] / config), *own)
+    try:
+        page.goto(run.url)
+        wait_until_acting(page)
+        assert page.locator("#hold-count").inner_text() == "0 of 20"
+        page.keyboard.down("ArrowLeft")
+        wait_until(lambda: number(page, "Steps moved by a person") > 5)
+        page.keyboard.up("ArrowLeft")
+        wait_until_acting(page)
+        page.keyboard.press("1")
+        assert run.process.wait(SECONDS) == 0
+        expect(page.locator(".banner")).to_contain_text("The run has ended as planned.")
+        assert count(page, "success") == 1
+    finally:
+        run.close()
+    steps = pickle.loads((tmp_path / "data.pkl").read_bytes())
+    assert steps[-1]["rewards"] == 1
+    to_the_left = [step for step in steps if step["actions"][1] == 1]
+    assert len(to_the_left) > 5
+    assert not any(np.any(step["actions"][[0, 2]]) for step in to_the_left)
 
 
 def test_a_stop_is_for_all_robots_and_a_label_for_one(
