@@ -37,9 +37,7 @@ def attach_robots(cfg: ExperimentConfig) -> ExperimentConfig:
         nodes.add(group.node_ranks)
     if len(nodes) > 1 or any(len(ranks) > 1 for ranks in nodes):
         found = sorted({rank for ranks in nodes for rank in ranks})
-        raise ConfigError(
-            f"cluster.node_groups: found robots at the nodes {found}; the robots of a run are attached to one node"
-        )
+        raise ConfigError(f"cluster.node_groups: found robots at the nodes {found}; expected all at one node")
     return dataclasses.replace(
         cfg,
         cluster=_placed_at(cfg.cluster, nodes.pop()[0]) if nodes else cfg.cluster,
