@@ -24,6 +24,7 @@ from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
 from rewardlab.keys import IMAGES, INTERVENTION, STATE, SUCCESS_KEYS
+from rewardlab.limits import excerpt
 from rewardlab.observations import IMAGE_PART, is_image, read_parts, to_numpy
 
 _NAMES = {
@@ -37,6 +38,8 @@ _NAMES = {
     "mask": ("masks", "mask"),
     "infos": ("infos", "info"),
 }
+# What NumPy and our own checks raise for values of transitions, which may be anything.
+UNREADABLE = (DataError, ValueError, TypeError, KeyError, OverflowError)
 _PLACES = ("before", "after")
 
 
@@ -104,8 +107,8 @@ class _Running:
         self._number += 1
         try:
             return _read(transition)
-        except DataError as error:
-            self._problem = self._problem or f"transition {self._number}: {error}"
+        except UNREADABLE as error:
+            self._problem = self._problem or f"transition {self._number}: {excerpt(error)}"
             return None
 
     def leaves_a_gap(self, step: _Step) -> bool:
@@ -131,8 +134,8 @@ class _Running:
                     raise DataError(f"{odd} is in some of its transitions only")
             columns: Columns = {key: np.stack([row[key] for row in self._rows]) for key in self._rows[0]}
             episode = Episode.from_columns(columns, **self._facts)  # type: ignore[arg-type]
-        except (KeyError, ValueError, DataError) as error:
-            problem = f"transition {last}: the episode that ends here is not uniform ({error})"
+        except UNREADABLE as error:
+            problem = f"transition {last}: the episode that ends here is not uniform ({excerpt(error)})"
             return RecordedEpisode(self.first, last, None, problem)
         return RecordedEpisode(self.first, last, episode)
 
@@ -178,7 +181,7 @@ def _flags(transition: Mapping[str, Any]) -> tuple[bool, bool]:
 def _ends(transition: Any) -> bool:
     try:
         return isinstance(transition, Mapping) and any(_flags(transition))
-    except (DataError, ValueError, TypeError):
+    except UNREADABLE:
         return False
 
 
