@@ -16,7 +16,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="who acts: expert, noisy_expert, random, module:name of yours, or the directory of a policy run",
     )
     command.add_argument("--out", metavar="DIR", type=path_name, help="where the episodes go")
-    command.add_argument("--format", help="safetensors (default), pickle or npy")
+    command.add_argument("--format", help="safetensors (default), pickle, npy, or transitions: one data.pkl")
     command.add_argument("--seed", type=seed_number)
     command.add_argument("--append", action="store_true", help="add to a directory that already has episodes")
     command.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=OVERRIDES_HELP)

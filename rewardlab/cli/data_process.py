@@ -76,6 +76,8 @@ def _print(result: "Processed") -> None:
         say(f"    {place}, {kind}: {reason}")
     if len(result.dropped) > MOST_REASONS:
         say(f"    and {len(result.dropped) - MOST_REASONS} more")
+    if result.gaps:
+        say(f"note: {result.gaps:,} episodes end where the next transition begins in another state")
     for (camera, (top, left, height, width)), picture in zip(result.crops.items(), result.pictures, strict=True):
         say(f"crop of {camera}: {height}x{width} pixels from row {top}, column {left}; look at {picture}")
     for outcome in (True, False):

@@ -1,7 +1,7 @@
 """A picture of a data set: one row per episode, each frame with its own label."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +10,12 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageOps
 
 from rewardlab.data.atomic import replace_file
+from rewardlab.data.crops import MARK, read_crops
 from rewardlab.data.episodes import Episode, EpisodeFacts
 from rewardlab.data.reader import StoredEpisode, read_episodes
 from rewardlab.data.recordings import read_recording
 from rewardlab.errors import DataError
+from rewardlab.frame_crops import Crop, crop_box
 from rewardlab.keys import IMAGES
 
 GREEN, RED, INK, PAPER = (24, 140, 60), (200, 44, 44), (30, 30, 30), (250, 250, 250)
@@ -28,7 +30,8 @@ def draw_contact_sheet(
     everything = read_episodes(path)
     outcomes = [episode.facts.success for episode in everything]
     chosen = _choose(outcomes, episodes)
-    rows = [_draw_row(_of_stored(everything[number]), frames, camera) for number in chosen]
+    crops = read_crops([path])
+    rows = [_draw_row(_of_stored(everything[number]), frames, camera, crops) for number in chosen]
     return _draw_sheet(str(path), outcomes, chosen, rows, Path(out_png))
 
 
@@ -41,7 +44,7 @@ def draw_recording(path: Path, out_png: Path, *, episodes: int = 8, frames: int 
     whole = (recorded for recorded in read_recording(path) if recorded.episode is not None)
     for number, recorded in enumerate(whole):
         if number in chosen and recorded.episode is not None:
-            rows[number] = _draw_row(_in_memory(recorded.episode, f"episode {number}"), frames, None)
+            rows[number] = _draw_row(_in_memory(recorded.episode, f"episode {number}"), frames, None, {})
     return _draw_sheet(str(path), outcomes, chosen, [rows[number] for number in chosen], out_png)
 
 
@@ -99,13 +102,14 @@ def _spread(episodes: list[int], count: int) -> list[int]:
     return [episodes[i] for i in np.linspace(0, len(episodes) - 1, count).round().astype(int)]
 
 
-def _draw_row(episode: _Shown, count: int, camera: str | None) -> Image.Image:
+def _draw_row(episode: _Shown, count: int, camera: str | None, crops: Mapping[str, Sequence[float]]) -> Image.Image:
     facts, labels, rows = episode.facts, episode.labels, episode.rows
     if not facts.cameras:
         raise DataError(f"{episode.name} has no images to show")
     camera = camera or next(iter(facts.cameras))
     times = rows[_places(labels[rows], count)].tolist()
-    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t])) for t in times]
+    crop = crop_box(crops[camera], *facts.cameras[camera], f"the crop of {camera}") if camera in crops else None
+    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t]), crop) for t in times]
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
     outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
@@ -128,10 +132,14 @@ def _places(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
     return np.unique(times)
 
 
-def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool) -> Image.Image:
+def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool, crop: Crop | None) -> Image.Image:
     # Whole-number nearest scaling keeps small frames as sharp as the classifier sees them.
     scale = max(1, -(-TILE // min(frame.shape[:2])))
     picture = ImageOps.scale(Image.fromarray(frame), scale, Image.Resampling.NEAREST)
+    if crop is not None:
+        top, left, height, width = (side * scale for side in crop)
+        box = (left, top, left + width - 1, top + height - 1)
+        ImageDraw.Draw(picture).rectangle(box, outline=MARK)
     tile = ImageOps.expand(picture, (BORDER, BORDER, BORDER, BORDER + CAPTION), GREEN if success else RED)
     text = f"t={t} {'success' if success else 'no success'}"
     ImageDraw.Draw(tile).text((BORDER + 2, picture.height + 2 * BORDER), text, (255, 255, 255), font_size=12)

@@ -17,6 +17,7 @@ from rewardlab.input_files import read_file
 from rewardlab.keys import IMAGES
 
 CROPS = "crops.json"
+OUTCOMES = ("success", "failure")  # folders inside of a directory of processed episodes
 SIDE, GAP = 384, 12  # pixels of a drawn picture
 MARK, PAPER = (255, 196, 0), (250, 250, 250)
 
@@ -41,9 +42,11 @@ def read_crops(paths: Sequence[str | Path]) -> dict[str, tuple[float, float, flo
 
 
 def _read(path: Path) -> dict[str, tuple[float, float, float, float]]:
-    # `collected_data/success`, or one episode in there, has the crops of collected_data.
-    file = next((place / CROPS for place in (path, *list(path.parents)[:2]) if (place / CROPS).is_file()), None)
-    if file is None:
+    directory = path.parent if path.is_file() else path
+    if directory.name in OUTCOMES:  # collected_data/success has the crops of collected_data
+        directory = directory.parent
+    file = directory / CROPS
+    if not file.is_file():
         return {}
     try:
         crops = json.loads(read_file(file))["crop"]

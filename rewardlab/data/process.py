@@ -25,6 +25,7 @@ class Processed:
     source: Path
     directory: Path
     transitions: int = 0
+    gaps: int = 0  # transitions that begin in another state than the one before them ended in
     kept: Counter[bool] = field(default_factory=Counter)  # episodes by outcome
     frames: Counter[bool] = field(default_factory=Counter)  # of the kept episodes, by label
     dropped: list[tuple[str, str, str]] = field(default_factory=list)  # kind, which, why
@@ -50,6 +51,7 @@ def process_recording(
         writer = EpisodeWriter(temporary, durable=False)
         for recorded in read_recording(source):
             result.transitions = recorded.last + 1
+            result.gaps += recorded.gap
             episode, problem = _screen(recorded)
             if episode is None:
                 result.dropped.append(problem)

@@ -12,7 +12,7 @@ at least 0.5. An episode with a transition that cannot be read is damaged as a w
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
 from rewardlab.keys import IMAGES, INTERVENTION, STATE, SUCCESS_KEYS
+from rewardlab.limits import excerpt
 from rewardlab.observations import IMAGE_PART, is_image, read_parts, to_numpy
 
 _NAMES = {
@@ -37,6 +38,8 @@ _NAMES = {
     "mask": ("masks", "mask"),
     "infos": ("infos", "info"),
 }
+# What NumPy and our own checks raise for values of transitions, which may be anything.
+UNREADABLE = (DataError, ValueError, TypeError, KeyError, OverflowError)
 _PLACES = ("before", "after")
 
 
@@ -48,6 +51,7 @@ class RecordedEpisode:
     last: int
     episode: Episode | None
     problem: str = ""
+    gap: bool = False  # it ends because the next transition begins in another state
 
     @property
     def place(self) -> str:
@@ -73,7 +77,7 @@ def read_recording(path: str | Path) -> Iterator[RecordedEpisode]:
             for number, transition in enumerate(unpickle.read_list(file, str(path), "transitions")):
                 step = running.read(transition)
                 if step is not None and running.leaves_a_gap(step):
-                    yield running.finish(number - 1)
+                    yield replace(running.finish(number - 1), gap=True)
                     running = _Running(number)
                 if running.add(step, transition):
                     yield running.finish(number)
@@ -103,8 +107,8 @@ class _Running:
         self._number += 1
         try:
             return _read(transition)
-        except DataError as error:
-            self._problem = self._problem or f"transition {self._number}: {error}"
+        except UNREADABLE as error:
+            self._problem = self._problem or f"transition {self._number}: {excerpt(error)}"
             return None
 
     def leaves_a_gap(self, step: _Step) -> bool:
@@ -130,8 +134,8 @@ class _Running:
                     raise DataError(f"{odd} is in some of its transitions only")
             columns: Columns = {key: np.stack([row[key] for row in self._rows]) for key in self._rows[0]}
             episode = Episode.from_columns(columns, **self._facts)  # type: ignore[arg-type]
-        except (KeyError, ValueError, DataError) as error:
-            problem = f"transition {last}: the episode that ends here is not uniform ({error})"
+        except UNREADABLE as error:
+            problem = f"transition {last}: the episode that ends here is not uniform ({excerpt(error)})"
             return RecordedEpisode(self.first, last, None, problem)
         return RecordedEpisode(self.first, last, episode)
 
@@ -177,7 +181,7 @@ def _flags(transition: Mapping[str, Any]) -> tuple[bool, bool]:
 def _ends(transition: Any) -> bool:
     try:
         return isinstance(transition, Mapping) and any(_flags(transition))
-    except (DataError, ValueError, TypeError):
+    except UNREADABLE:
         return False
 
 

@@ -5,6 +5,7 @@ Only its address is set.
 Words are added where time demands it: faster control, small pictures, few steps.
 """
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 import yaml
 from documented_lines import RunLine
 
+from rewardlab.cli import main
 from rewardlab.config import config_from_mapping, load_config
 from rewardlab.data import summarize
 from rewardlab.envs.robot_sim.server import SimOptions, SimServer
 from rewardlab.rewards import load_reward_model
 
 BLOCK = Path(__file__).parent / "blocks" / "realworld_collect.yaml"
+PAGE = Path(__file__).parents[2] / "docs" / "robot_data.md"
 SPEED = 20
 COLLECT = "bash examples/embodiment/collect_data.sh"
 PROCESS = "python examples/embodiment/process_realworld_data.py /path/to/your/input_data.pkl"
@@ -102,3 +105,26 @@ def test_the_workflow_of_a_robot(
     assert run_line(RUN, *FAST, *FEW_STEPS, f"algorithm.sac.demo_path={collected}") == 0
     metrics = (elsewhere / "logs/realworld_peginsertion_rlpd_cnn_async/metrics.jsonl").read_text()
     assert '"rollout/model_rewards"' in metrics
+
+
+@pytest.mark.usefixtures("without_drawing")
+def test_the_commands_of_the_page_on_data_from_robots(
+    address: str, elsewhere: Path, run_line: RunLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order; the first ones start the simulated robot and are the printed one above."""
+    blocks = re.findall(r"^```\n(.+?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line.partition("    #")[0] for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    assert lines[0].startswith("rewardlab robot-sim --port")
+    assert lines[1] == COLLECT
+    robot = f'cluster.node_groups=[{{hardware: {{type: Franka, configs: [{{robot_ip: "{address}"}}]}}}}]'
+    few = ["--episodes", "2", robot, FAST[0], "env.train.success_hold_steps=4", "env.train.max_episode_steps=40"]
+    more = {"collect": few, "data": [], "bash": SMALL_MODEL}
+    for line in lines[2:]:
+        words = line.removeprefix("rewardlab ").split()
+        if words[0] == "bash":
+            assert run_line(line, *SMALL_MODEL) == 0, line
+        else:
+            assert main([*words, *more[words[0]]]) == 0, line
+    assert summarize("logs/peg/collected_data").episodes == 4
+    assert "crop of base_camera: 32x32 pixels from row 24, column 16" in capsys.readouterr().out
+    load_reward_model("logs/reward_model_realworld/checkpoints/best_model")

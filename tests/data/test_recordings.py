@@ -126,10 +126,15 @@ def test_recordings_of_serl(tmp_path: Path) -> None:
     assert ends == [(True, False), (False, True)]  # the mask says whether what follows has a value
 
 
-def test_a_transition_that_begins_elsewhere_begins_an_episode(tmp_path: Path) -> None:
+def test_a_transition_that_begins_elsewhere_begins_an_episode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """HIL-SERL's recordings of success and failure frames are not in a row."""
     found = episodes_of(write(tmp_path / "data.pkl", [serl(0), serl(1), serl(5), serl(6)]))
     assert [(each.first, each.last, len(each.episode or ())) for each in found] == [(0, 1, 3), (2, 3, 3)]
+    assert [each.gap for each in found] == [True, False]
+    assert main(["data", "process", str(tmp_path / "data.pkl")]) == 0
+    assert "1 episodes end where the next transition begins in another state" in capsys.readouterr().out
 
 
 def long_recording(count: int = 6, length: int = 14) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def _draw(rng: random.Random, valid: Path, work: Path) -> Case:
     form = rng.choice(("pkl", "pkl", "pkl", "npy", "pt", "zip"))
     if form == "pkl":
         (work / "episode.pkl").write_bytes(content)
-        return Case(["data", rng.choice(("info", "verify")), "."])
+        return Case(rng.choice((["data", "info", "."], ["data", "verify", "."], ["data", "process", "episode.pkl"])))
     if form == "npy":  # a header that says: an object follows, as a pickle
         header = b"{'descr': '|O', 'fortran_order': False, 'shape': (), }".ljust(117) + b"\n"
         (work / "episode.npy").write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + content)

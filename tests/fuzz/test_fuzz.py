@@ -14,6 +14,7 @@ import fuzz_configs
 import fuzz_environments
 import fuzz_episodes
 import fuzz_pickles
+import fuzz_recordings
 import pytest
 from fuzzing import Target, fuzz
 
@@ -25,6 +26,7 @@ TARGETS = {
         fuzz_episodes.TARGET,
         fuzz_checkpoints.TARGET,
         fuzz_pickles.TARGET,
+        fuzz_recordings.TARGET,
         fuzz_environments.TARGET,
     )
 }
