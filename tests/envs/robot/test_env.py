@@ -212,10 +212,13 @@ def test_after_a_pause_a_command_starts_from_where_the_robot_is_now(
 @pytest.mark.parametrize("during", ["reset", "hold"])
 def test_an_environment_is_closed_in_the_middle_of_something(sim: Sim, person: Queue, during: str) -> None:
     """Ctrl-C arrives in the main thread, while another moves the robot or waits for a person."""
-    options = {"robots": [{"type": "Franka", "robot_ip": sim.address}], "control_hz": 10 * SPEED}
+    options: dict[str, Any] = {"robots": [{"type": "Franka", "robot_ip": sim.address}], "control_hz": 10 * SPEED}
+    if during == "reset":
+        options["reset"] = {"tolerance": 1e-9, "seconds": 1000}  # it goes on for ever
     cfg = EnvConfig(id="robot/peg_insertion", num_envs=1, target_ee_pose=TARGET, options=options)
     vector: Any = make_vec_env(cfg)
-    vector.reset(seed=0)
+    if during == "hold":
+        vector.reset(seed=0)
     (people,) = vector.unwrapped.call("people")
     people.add(person)
     group = vector.unwrapped._groups[0]
@@ -224,7 +227,7 @@ def test_an_environment_is_closed_in_the_middle_of_something(sim: Sim, person: Q
         group.submit("step", [STILL])
     else:
         group.submit("reset", [0], [1], None)
-    wait_for(lambda: group._result.running())
+    wait_for(lambda: sim.statistics()["commands"] > 5 and group._result.running())
     vector.close()
     with pytest.raises(RobotInterrupted, match="it was stopped, as the program is ending"):
         group.collect()
