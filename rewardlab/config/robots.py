@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from rewardlab.config.schema import EnvConfig, ExperimentConfig
+from rewardlab.config.schema import ClusterConfig, EnvConfig, ExperimentConfig
 from rewardlab.errors import ConfigError
 
 FAMILY = "robot"
@@ -18,6 +18,7 @@ def attach_robots(cfg: ExperimentConfig) -> ExperimentConfig:
     if cfg.runner.task == "train_reward":  # reads episodes, wherever they come from
         return cfg
     robots: list[dict[str, Any]] = []
+    nodes: set[tuple[int, ...]] = set()
     for index, group in enumerate(cfg.cluster.node_groups):
         if (hardware := group.hardware) is None:
             continue
@@ -33,8 +34,13 @@ def attach_robots(cfg: ExperimentConfig) -> ExperimentConfig:
             if "type" in config:
                 raise ConfigError(f"{key}.configs: found a key 'type'; it is {key}.type for all of them")
             robots.append({"type": hardware.type, **config})
+        nodes.add(group.node_ranks)
+    if len(nodes) > 1 or any(len(ranks) > 1 for ranks in nodes):
+        found = sorted({rank for ranks in nodes for rank in ranks})
+        raise ConfigError(f"cluster.node_groups: found robots at the nodes {found}; expected all at one node")
     return dataclasses.replace(
         cfg,
+        cluster=_placed_at(cfg.cluster, nodes.pop()[0]) if nodes else cfg.cluster,
         env=dataclasses.replace(
             cfg.env, train=_with_robots(cfg.env.train, robots), eval=_with_robots(cfg.env.eval, robots)
         ),
@@ -53,6 +59,19 @@ def check_robot_keys(env: EnvConfig) -> None:
             f"target_ee_pose: found {list(env.target_ee_pose)}, but '{env.id}' is no robot and would not use it. Set "
             f"env.train.id to {FAMILY}/<name of the task>, or remove the key"
         )
+
+
+def _placed_at(cluster: ClusterConfig, node: int) -> ClusterConfig:
+    """Return the cluster with what acts on the node of the robots, unless the config places it."""
+    if cluster.backend == "local":
+        if node != 0:
+            raise ConfigError(
+                f"cluster.node_groups: found robots at node {node}, but with cluster.backend=local there is only this "
+                "machine; expected node_ranks: [0], or cluster.backend=ray"
+            )
+        return cluster
+    beside: dict[Any, str] = {"env": f"{node}-0", "rollout": f"{node}-0"}
+    return dataclasses.replace(cluster, component_placement=beside | dict(cluster.component_placement))
 
 
 def _with_robots(env: EnvConfig, robots: list[dict[str, Any]]) -> EnvConfig:

@@ -367,6 +367,9 @@ class SACConfig:
     policy_delay: PositiveInt | None = None  # updates of the critics per update of the actor; null = utd_ratio
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005  # speed of the target networks
     init_alpha: PositiveFloat = 1.0  # first temperature; it is tuned from there
+    # Targets count the entropy of later actions. Where success ends an episode and pays once, it may outweigh success:
+    # then false, as in HIL-SERL.
+    backup_entropy: bool = True
     num_critics: PositiveInt = 2
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
     critic_layer_norm: bool = False  # against overestimated values at a high utd_ratio (RLPD)

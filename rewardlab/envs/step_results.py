@@ -45,8 +45,12 @@ def success_of(infos: Infos, num_envs: int, locate: Locate = "environment {}".fo
 
 def says_success(infos: Infos) -> bool:
     """Return whether the environment reports success at all."""
-    places = (infos, infos.get("final_info") or {})
-    return any(key in place for key in SUCCESS_KEYS for place in places)
+    return any(reports(infos, key) for key in SUCCESS_KEYS)
+
+
+def reports(infos: Infos, key: str) -> bool:
+    """Return whether an environment says this of the step, or of an episode that ended in it."""
+    return key in infos or key in (infos.get("final_info") or {})
 
 
 def following_success(infos: Infos, ended: Bools, locate: Locate = "environment {}".format) -> Bools:

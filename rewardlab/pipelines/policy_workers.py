@@ -123,4 +123,7 @@ def _worker_share(env: EnvConfig, placement: WorkerPlacement) -> EnvConfig:
             f"env.train.num_envs: found {env.num_envs}, expected at least cluster.workers.env={placement.count}"
         )
     first, last = (env.num_envs * edge // placement.count for edge in (placement.index, placement.index + 1))
-    return replace(env, num_envs=last - first)
+    options = env.options
+    if is_robot(env):
+        options = {**options, "robots": list(options.get("robots", ()))[first:last]}
+    return replace(env, num_envs=last - first, options=options)

@@ -76,14 +76,19 @@ class SAC(Learner):
 
     @torch.no_grad()
     def target(self, reward: Tensor, terminated: Tensor, next_observation: Batch) -> Tensor:
-        """What the critics should say [B]: r + gamma * (min Q' - alpha * log pi) of an action drawn for next."""
+        """What the critics should say [B]: r + gamma * (min Q' - alpha * log pi) of an action drawn for next.
+
+        Without `backup_entropy`, the entropy term is left out.
+        """
         with self._autocast():
             next_action, log_prob = self.actor.sample(self.actor.encoder(next_observation), self._generator)
             q = self.target_critics(self.target_critics.encoder(next_observation), next_action).float()
         subset = self.config.critic_subset
         if subset is not None:
             q = q[torch.randperm(len(q), generator=self._generator, device=self.device)[:subset]]
-        following = q.amin(0) - self.log_alpha.exp() * log_prob
+        following = q.amin(0)
+        if self.config.backup_entropy:
+            following = following - self.log_alpha.exp() * log_prob
         return reward + self.gamma * torch.where(terminated, 0.0, following)
 
     def state_dict(self) -> dict[str, Any]:

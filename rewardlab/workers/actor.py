@@ -210,17 +210,17 @@ class ActorWorker:
         rows = batch.rows.update(self._estimate(demos, stored, batch.frames))
         if all(term.rescored == "never" for term in with_frames):
             rows = rows.exclude(FRAME)
+        ending = [term for term in stored if term.ends_episode]
+        if ending:
+            claims = torch.stack([term.predicts_success(rows[ESTIMATE, term.name]) for term in ending]).any(0)
+            rows, left = end_at_claims(rows, claims, self.cfg.env.train.success_hold_steps or 1)
+            rows = rows[left]
         if stored == list(self.rule.terms) and not (compute_reward(self.rule, rows) > 0).any():
             warnings.warn(
                 f"algorithm.sac.demo_path: none of the {len(rows)} transitions in {path} earns a reward. Check that "
                 "the demonstrations succeed, and with `rewardlab score` that the reward model predicts success",
                 stacklevel=2,
             )
-        ending = [term for term in stored if term.ends_episode]
-        if ending:
-            claims = torch.stack([term.predicts_success(rows[ESTIMATE, term.name]) for term in ending]).any(0)
-            rows, left = end_at_claims(rows, claims, self.cfg.env.train.success_hold_steps or 1)
-            rows = rows[left]
         self.demos = self._buffer_class(len(rows), self.frames)
         self.demos.add(PackedBatch(rows, batch.frames))
 

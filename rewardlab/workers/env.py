@@ -17,7 +17,7 @@ from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.camera_frames import CameraFrames
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.end_on_success import EndOnSuccess
-from rewardlab.envs.step_results import executed_actions, flags_of_step, following_success, says_success
+from rewardlab.envs.step_results import executed_actions, flags_of_step, following_success, reports, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
 from rewardlab.keys import DISCARD, EXECUTED_ACTION, INTERVENTION
@@ -185,7 +185,7 @@ class EnvWorker:
             "truncated": truncated,
             "success": following_success(infos, done, self._locate),
         }
-        if EXECUTED_ACTION in infos:
+        if reports(infos, EXECUTED_ACTION):
             by_person = flags_of_step(infos, INTERVENTION, done)
             row |= {INTERVENTION: by_person, DISCARD: flags_of_step(infos, DISCARD, done)}
             # Where a person acted, that is what was done. What limits changed stays as the policy chose it: they are

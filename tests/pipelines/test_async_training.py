@@ -1,5 +1,6 @@
 """Asynchronous runs: acting goes on while the learner works, dies and is started again, and no transition is lost."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -151,6 +152,39 @@ def test_a_killed_run_continues_with_all_that_was_logged(tmp_path: Path) -> None
     assert final.name == f"global_step_{total}"
     assert rows_in_replay(final) == total * ROLLOUT
     assert stored(final)["env_steps"] == total * ROLLOUT
+
+
+def test_a_full_replay_buffer_drops_the_oldest_transitions(tmp_path: Path) -> None:
+    checkpoint = train(tmp_path / "run", *ASYNC, "algorithm.sac.replay_size=96", "runner.max_epochs=6")
+    assert rows_in_replay(checkpoint) == 96
+    assert not TransitionLog(tmp_path / "run" / "transitions").numbers()  # the last checkpoint has what is needed
+
+
+def test_a_full_disk_stops_the_run_which_continues_with_what_was_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk of this process is full; the learner's, which writes the checkpoint, is not, or not yet."""
+    out = tmp_path / "run"
+    where = [f"runner.logger.log_path={tmp_path}", "runner.logger.experiment_name=run", "runner.max_epochs=300"]
+    log, sync = TransitionLog(out / "transitions"), os.fsync
+
+    def full(descriptor: int) -> None:
+        if len(log.numbers()) >= 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert main(["run", "tabletop_ppo_mlp", *SMALL, *ASYNC, *where, "runner.save_interval=100"]) == 2
+    words = capsys.readouterr().err
+    assert "No space left on device. After making room, continue with runner.resume_dir=" in words
+    assert "Traceback" not in words
+    newest = list_checkpoints(out / "checkpoints")[-1]
+    kept = max([stored(newest)["received"], *log.numbers()])
+    assert kept >= 2
+    more = [f"runner.resume_dir={newest}", f"runner.max_epochs={kept + 3}"]
+    assert main(["run", str(out / "config.yaml"), *more]) == 0
+    assert rows_in_replay(list_checkpoints(out / "checkpoints")[-1]) == (kept + 3) * ROLLOUT
 
 
 def test_resuming_keeps_what_was_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

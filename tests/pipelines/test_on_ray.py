@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import ray
 import torch
-from policy_runs import SMALL, history, same, weights, without_times
+from policy_runs import SAC, SMALL, history, same, weights, without_times
 
 from rewardlab.config import load_config
 from rewardlab.data import read_episodes
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BinaryRewardClassifier
+from rewardlab.run_state import load_state
+from rewardlab.workers.learner_link import LearnerLink
 from rewardlab.workers.ray_actor import RayWorker
 from rewardlab.workers.rollout import Lanes, Rollout
 
@@ -215,3 +217,24 @@ def test_environments_in_processes_of_a_ray_worker_give_the_same_run(ray_session
     assert any("exit status 9" in message and "the rollout is collected again" in message for message in warned)
     assert [row.get("replaced/env_process", 0) for row in history(there)] == [0, 1]
     assert "a process with environments was replaced" in (there / "report.html").read_text()
+
+
+def test_an_asynchronous_run_goes_on_when_its_learner_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[RayWorker] = []
+    send = LearnerLink.send
+
+    def killing(link: LearnerLink, batch: Any, env_steps: int) -> None:
+        if env_steps >= 4 * 40 and not killed:
+            assert isinstance(link.worker, RayWorker)
+            killed.append(link.worker)
+            ray.kill(link.worker.actor)
+        send(link, batch, env_steps)
+
+    monkeypatch.setattr(LearnerLink, "send", killing)
+    more = ["algorithm.sac.replay_size=1000", "algorithm.asynchronous.enabled=true", "runner.save_interval=100"]
+    run = [*SMALL, *SAC, *more, "cluster.backend=ray", "runner.max_epochs=8"]
+    checkpoint = train("tabletop_ppo_mlp", tmp_path / "run", *run)
+    assert killed
+    assert load_state(checkpoint)[0]["actor"]["replay"]["size"] == 8 * 40

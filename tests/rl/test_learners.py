@@ -192,8 +192,9 @@ def test_ppo_scales_rewards_by_the_deviation_of_discounted_returns() -> None:
     assert torch.allclose(scaled, reward / discounted.std(unbiased=False))
 
 
-def test_sac_target_by_hand() -> None:
-    learner = make_sac(num_critics=3)
+@pytest.mark.parametrize("backup_entropy", [True, False])
+def test_sac_target_by_hand(backup_entropy: bool) -> None:
+    learner = make_sac(num_critics=3, backup_entropy=backup_entropy)
     batch = random_transitions(0)
     generator = torch.Generator()
     generator.set_state(learner._generator.get_state())
@@ -203,7 +204,7 @@ def test_sac_target_by_hand() -> None:
         action, log_prob = learner.actor.sample(features, generator)
         q = learner.target_critics(features, action)
     for i in range(len(batch)):
-        following = min(float(q[k, i]) for k in range(3)) - 1.0 * float(log_prob[i])
+        following = min(float(q[k, i]) for k in range(3)) - backup_entropy * 1.0 * float(log_prob[i])
         expected = float(batch["reward"][i]) + (0 if batch["terminated"][i] else 0.9 * following)
         assert float(target[i]) == pytest.approx(expected, abs=1e-5)
 
