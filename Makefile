@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 METAWORLD := $(VENV)/.installed-metaworld
 MANISKILL := $(VENV)/.installed-maniskill
 
-.PHONY: help demo test fuzz lint install metaworld maniskill clean
+.PHONY: help demo test fuzz lint install metaworld maniskill browser clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make metaworld   add the simulator Meta-World (MuJoCo)"
 	@echo "make maniskill   add the simulator ManiSkill (SAPIEN), and a software Vulkan driver if the machine has none"
 	@echo "make test        run the tests; those of a simulator where it is installed"
+	@echo "make browser     find a Chromium for the tests of web pages, or install one"
 	@echo "make fuzz        try broken files, configs and commands: SECONDS=600 SEED=3, or one case: CASE=configs:3:17"
 	@echo "make lint        check style and types"
 
@@ -49,6 +50,9 @@ $(MANISKILL): $(INSTALLED)
 	@$(PIP) install -c constraints.txt --no-deps --force-reinstall opencv-python-headless
 	@$(BIN)/python -m rewardlab.envs.maniskill.install_driver
 	@touch $@
+
+browser: $(INSTALLED)
+	@$(BIN)/python tests/web/browser.py
 
 demo: $(INSTALLED)
 	@$(BIN)/rewardlab demo

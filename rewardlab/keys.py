@@ -20,3 +20,4 @@ GRASP_KEYS = ("grasp", "is_grasped")
 EXECUTED_ACTION = "executed_action"  # what was really done, in the place of the policy's action
 INTERVENTION = "intervention"  # a person moved the robot in this step; also a column of episodes
 DISCARD = "discard"  # the episode that ends is not to be kept
+MESSAGE = "message"  # what a person should read; why an episode is not kept, unless a person asked for it

@@ -22,6 +22,7 @@ KEPT_OUTCOMES = 40
 HELD_SECONDS = 0.3  # a motion that the page asked for lasts so long, unless it is asked for again
 SUCCESS, FAILURE, REDO, STOP, RESUME = "success", "failure", "redo", "stop", "resume"
 LABELS = (SUCCESS, FAILURE, REDO)
+DISCARDED = "discarded"  # outcome of an episode that is not kept because the robot or a camera failed, or was stopped
 
 Values = dict[str, float | str]
 Frame = npt.NDArray[np.uint8]
@@ -54,7 +55,7 @@ class Snapshot:
     run: str  # differs between runs
     title: str
     seconds: float  # since the start
-    ended: str | None  # how the run ended, in words
+    ended: Message | None  # how the run ended
     values: Values
     metrics: dict[str, float]  # of the last iteration
     curve_number: int  # grows with each new point of the curves
@@ -188,7 +189,7 @@ class LiveState:
         self._outcomes: Counter[str] = Counter()
         self._last_outcomes: deque[str] = deque(maxlen=KEPT_OUTCOMES)
         self._messages: deque[Message] = deque(maxlen=KEPT_MESSAGES)
-        self._ended: str | None = None
+        self._ended: Message | None = None
 
     # The run writes:
 
@@ -227,10 +228,10 @@ class LiveState:
         with self._lock:
             self._messages.append(Message(self.seconds, message, alarm))
 
-    def end(self, words: str) -> None:
+    def end(self, sentence: str, *, alarm: bool = False) -> None:
         """Show that the run has ended, and how."""
         with self._lock:
-            self._ended = words
+            self._ended = Message(self.seconds, sentence, alarm)
 
     # The page writes and reads:
 

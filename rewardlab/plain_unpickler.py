@@ -6,13 +6,12 @@ class or object of NumPy, torch or Python itself. Instructions that call (REDUCE
 functions, arrays and array types alone.
 """
 
-import io
 import pickle
 import pickletools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -119,10 +118,18 @@ _HARMLESS = (
 )
 
 
+class Readable(Protocol):
+    """What a pickle is read from."""
+
+    def read(self, count: int, /) -> bytes: ...
+
+    def readline(self) -> bytes: ...
+
+
 class PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
     allowed: ClassVar[dict[tuple[str, str], Any]] = {}  # what names in a pickle stand for
 
-    def __init__(self, file: io.BytesIO, budget: Budget) -> None:
+    def __init__(self, file: Readable, budget: Budget) -> None:
         super().__init__(file)
         self.budget = budget
         self.read, self.readline = file.read, file.readline
@@ -136,6 +143,24 @@ class PlainUnpickler(_PythonUnpickler):  # type: ignore[misc]
         try:
             while opcode := read(1):
                 dispatch[opcode[0]](self)
+        except pickle._Stop as stop:  # type: ignore[attr-defined]
+            return stop.value
+        raise EOFError("it has no end")
+
+    def load_items(self) -> Iterator[list[Any]]:
+        """Run a program that makes a list and yield its items as they come, so that only some are in memory at a time.
+
+        Returns what it made; of a list, that is what was not yielded before.
+        """
+        self.metastack, self.stack = [], []
+        self.append = self.stack.append
+        read, dispatch = self.read, self.dispatch
+        try:
+            while opcode := read(1):
+                dispatch[opcode[0]](self)
+                if opcode in (pickle.APPEND, pickle.APPENDS) and not self.metastack and len(self.stack) == 1:
+                    yield self.stack[0][:]
+                    self.stack[0].clear()
         except pickle._Stop as stop:  # type: ignore[attr-defined]
             return stop.value
         raise EOFError("it has no end")

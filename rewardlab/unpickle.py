@@ -42,6 +42,49 @@ def load(file: BinaryIO, name: str) -> Any:
         return content
 
 
+def read_list(file: BinaryIO, name: str, expected: str) -> Iterator[Any]:
+    """Unpickle a list of plain data and yield its items as they are read: memory holds some of them.
+
+    `name` is what errors call the file, `expected` what its items are. Of a file that is cut short, the items before
+    the cut are yielded, and then comes the error.
+    """
+    with _errors_named(name, "a pickle"):
+        budget = Budget(_size_of(file, name), name)
+        unpickler = _PickleUnpickler(_Bounded(file, budget.file_bytes), budget)
+        batches = unpickler.load_items()
+        while True:
+            try:
+                items = next(batches)
+            except StopIteration as end:
+                made = end.value
+                break
+            check_expanded(items, name, plain_bytes)
+            yield from items
+        check_expanded(made, name, plain_bytes)
+    if not isinstance(made, list):
+        size = f" of {len(made)}" if isinstance(made, dict) else ""
+        raise DataError(f"{name}: found a {type(made).__name__}{size}, expected a list of {expected}")
+    yield from made
+
+
+class _Bounded:
+    """A file that is not asked for more than it has: for a damaged length, Python would set that much memory aside."""
+
+    def __init__(self, file: BinaryIO, count: int) -> None:
+        self._file, self._left = file, count
+
+    def read(self, count: int) -> bytes:
+        if count > self._left:
+            raise EOFError("it is cut short")
+        self._left -= count
+        return self._file.read(count)
+
+    def readline(self) -> bytes:
+        line = self._file.readline()
+        self._left -= len(line)
+        return line
+
+
 def load_torch(file: BinaryIO, name: str) -> Any:
     """Read what `torch.save` wrote, in its older formats too; tensors become NumPy arrays, bfloat16 becomes float32."""
     with _errors_named(name, "a file of torch.save"):

@@ -57,9 +57,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which simulators are missing: the modules that are skipped for it are in no count of several processes."""
+    """Say what is missing: modules that are skipped for a simulator are in no count of several processes."""
     if missing := [f"make {target}" for target, name in SIMULATORS.items() if importlib.util.find_spec(name) is None]:
         terminalreporter.write_line(f"simulators not installed, their tests were skipped: {', '.join(missing)}")
+    skipped = terminalreporter.stats.get("skipped", [])
+    if count := sum("make browser" in str(report.longrepr) for report in skipped):
+        words = f"NO BROWSER: {count} tests of web pages were skipped; `make browser` installs a Chromium"
+        terminalreporter.write_line(words, red=True, bold=True)
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ PACKAGE = Path(rewardlab.__file__).parent
 
 # Each layer may import the ones before it, and itself.
 LAYERS = [
-    {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_sizes"}
-    | {"input_files", "keys", "limits", "live_state", "nested", "observations", "plain_unpickler", "registry", "screen"}
-    | {"types", "unpickle"},
+    {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_crops"}
+    | {"frame_sizes", "input_files", "keys", "limits", "live_state", "nested", "observations", "plain_unpickler"}
+    | {"registry", "screen", "types", "unpickle"},
     {"compat", "config"},
-    {"data", "compat.robot_recording", "figures", "models"},
+    {"data", "figures", "models"},
     {"envs"},
     {"rewards", "compat.ding_models", "rl"},
     {"reports", "run_state"},

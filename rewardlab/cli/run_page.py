@@ -31,7 +31,10 @@ def run_page(cfg: "ExperimentConfig", console: "Console | None" = None) -> "Iter
         print_line(console or make_console(), f"page: {server.url}")
         try:
             yield live
-        except BaseException as error:
-            live.end("interrupted" if isinstance(error, KeyboardInterrupt) else f"with an error: {error}")
+        except KeyboardInterrupt:
+            live.end("The run was interrupted.")
             raise
-        live.end("as planned")
+        except BaseException as error:
+            live.end(f"The run has ended with an error: {error}", alarm=True)
+            raise
+        live.end("The run has ended as planned.")

@@ -1,12 +1,11 @@
 """Older names and DI-engine's interfaces, in today's form. No other part of the package knows them.
 
-config_keys.*       older keys of a config; the tables are in the YAML
-names.*             older names of configs, classes, functions and checkpoints; the table is in the YAML
-embodied.py         classes of the older form
-robot_recording.py  recordings of robots in one pickle
-ding_configs.*      DI-engine's pairs of configs; the tables are in the YAML
-ding_rewards.py     the keys of a reward model in such a pair
-ding_models.py      reward model classes written for DI-engine
+config_keys.*    older keys of a config; the tables are in the YAML
+names.*          older names of configs, classes, functions and checkpoints; the table is in the YAML
+embodied.py      classes of the older form
+ding_configs.*   DI-engine's pairs of configs; the tables are in the YAML
+ding_rewards.py  the keys of a reward model in such a pair
+ding_models.py   reward model classes written for DI-engine
 
 Whatever is given by an older name works, and costs a one-line note with today's name. Classes and functions are
 imported from here: `from rewardlab.compat import EmbodiedRewardWorker`. docs/older_names.md lists all of them.

@@ -7,7 +7,6 @@ from typing import Any
 
 from rewardlab.compat import read_tables, show_notes
 from rewardlab.compat.config_keys import TABLES
-from rewardlab.errors import ConfigError
 
 CONFIG_NAMES: dict[str, dict[str, str]] = TABLES["config_names"]
 CHECKPOINTS: dict[str, str] = TABLES["checkpoints"]
@@ -20,11 +19,6 @@ def todays_config(name: str, available: Collection[str]) -> str:
     if name in available or name not in CONFIG_NAMES:
         return name
     row = CONFIG_NAMES[name]
-    if "needs" in row:
-        raise ConfigError(
-            f"config '{name}' needs {row['needs']}, which rewardlab does not have yet. The nearest to it that runs: "
-            f"{row['config']}"
-        )
     show_notes([f"config {name} is now {row['config']}"], stacklevel=5)
     return row["config"]
 

@@ -79,6 +79,7 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
             f"runner.page.port: found {cfg.runner.page.port}, but with cluster.backend=ray another process moves the "
             "robot, and the page could neither show nor stop it; set runner.page.port=null, or cluster.backend=local"
         )
+    yield from _recording_without_effect(cfg)
     if cfg.runner.task != "train_policy" and cfg.reward.backend != "torch":
         yield f"reward.backend: found {cfg.reward.backend}, which is for policies on a learned reward; remove the key"
     if cfg.runner.task != "train_policy":
@@ -108,6 +109,23 @@ def _keys_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
             f"cluster.workers.rollout: found {workers['rollout']}, but there is one for each of the "
             f"{workers.get('env', 1)} env workers; set cluster.workers.env"
         )
+
+
+def _recording_without_effect(cfg: ExperimentConfig) -> Iterator[str]:
+    """What a recording (one file of transitions) cannot do."""
+    plan = cfg.data.collection
+    if plan.format != "transitions":
+        return
+    if cfg.runner.task == "train_policy" and plan.enabled:
+        yield (
+            "data.collection.format: found transitions, which cannot tell what a resumed run has written already; "
+            "expected safetensors, pickle or npy while a policy trains"
+        )
+    if plan.frames != "all":
+        yield f"data.collection.frames: found {plan.frames}, but transitions have a picture of every frame; remove it"
+    for key in ("success_dir", "failure_dir"):
+        if getattr(plan, key) is not None:
+            yield f"data.collection.{key}: found {getattr(plan, key)}, but transitions go to one file; remove the key"
 
 
 def _files(cfg: ExperimentConfig) -> Iterator[tuple[str, str]]:

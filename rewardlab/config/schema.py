@@ -24,7 +24,9 @@ from pydantic_core import PydanticCustomError
 
 from rewardlab.arguments import check_path, check_seed, split_device
 from rewardlab.config.task_names import task_name
+from rewardlab.errors import ConfigError
 from rewardlab.frame_choice import FrameChoice
+from rewardlab.frame_crops import check_crop
 from rewardlab.frame_sizes import Resize
 
 T = TypeVar("T")
@@ -55,6 +57,13 @@ def _pose(pose: object) -> object:
     if not isinstance(pose, (list, tuple)) or len(pose) != 6:
         raise ValueError("6 numbers: x, y, z, roll, pitch, yaw")
     return tuple(pose)
+
+
+def _crop(crop: object) -> object:
+    try:
+        return check_crop(crop, "crop")
+    except ConfigError:
+        raise ValueError("[top, left, height, width], in pixels or as fractions of the frame") from None
 
 
 def _place(place: object) -> object:
@@ -104,6 +113,7 @@ def _paths(paths: object) -> object:
 
 ImageSize = Annotated[tuple[int, int, int], BeforeValidator(_image_size)]  # channels first: [3, height, width]
 Pose = Annotated[tuple[float, float, float, float, float, float], BeforeValidator(_pose)]
+CropNumbers = Annotated[tuple[float, float, float, float], BeforeValidator(_crop)]
 Frames = Annotated[str, BeforeValidator(_frames)]
 Device = Annotated[str, BeforeValidator(_device)]
 PathText = Annotated[str, BeforeValidator(_path)]
@@ -212,10 +222,11 @@ class CollectionConfig:
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
     watched_envs: PositiveInt | None = None  # keep the episodes of the first so many environments; null = of all
-    policy: str = "noisy_expert"  # "expert", "noisy_expert", "random", your module:name, or the directory of a run
+    policy: str = "noisy_expert"  # expert, noisy_expert, random, still, your module:name, or the directory of a run
     explore: bool = True  # a trained policy acts with exploration, as in training; false = without
     random_actions: Annotated[float, Field(ge=0, le=1)] = 0.0  # fraction of random actions
-    format: Literal["safetensors", "pickle", "npy"] = "safetensors"
+    # A file for each episode; or "transitions": one data.pkl with all of them, as robots are recorded.
+    format: Literal["safetensors", "pickle", "npy", "transitions"] = "safetensors"
     success_dir: PathText | None = None  # successful episodes; null = the folder that the format has inside save_dir
     failure_dir: PathText | None = None  # failed episodes; likewise
     cameras: tuple[str, ...] | None = None  # whose pictures to keep; null = env.train.cameras, [] = none
@@ -270,6 +281,9 @@ class RewardModelConfig:
     # Frames of another size than those that a classifier was trained on: "reduce" larger ones of the same aspect, and
     # refuse others; "allow": resize any.
     resize: Resize = "reduce"
+    # What it looks at of the recorded frames of a camera: [top, left, height, width], in pixels or as fractions. null =
+    # as the data were processed (`rewardlab data process --crop`), {} = everything.
+    crop: dict[str, CropNumbers] | None = None
     normalize: bool | None = None  # normalise images with the ImageNet mean and deviation
     num_spatial_blocks: PositiveInt | None = None  # blocks of the learned spatial pooling
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,9 @@ def _resolve_within_budget(self: Container, parse_tree: Any, *args: Any, **kwarg
         )
     return value
 
+
+# As in Hydra: ${now:%Y-%m-%d_%H-%M-%S} in the name of a directory.
+OmegaConf.register_new_resolver("now", lambda pattern: datetime.now().strftime(pattern), replace=True)
 
 # OmegaConf has no limit, and no place for one: an interpolation of interpolations would fill the memory.
 Container.resolve_parse_tree = _resolve_within_budget  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ from rewardlab.data.episodes import (
     check_forms,
     content_digest,
 )
-from rewardlab.data.writer import BackgroundWriter, EpisodeWriter
+from rewardlab.data.writer import BackgroundWriter, WritesEpisodes
 from rewardlab.errors import DataError
 from rewardlab.keys import FRAME_ROWS, IMAGES
 
@@ -116,7 +116,7 @@ class EpisodeCollector:
 
     def __init__(
         self,
-        writer: EpisodeWriter,
+        writer: WritesEpisodes,
         num_envs: int,
         *,
         target_success: int | None = None,

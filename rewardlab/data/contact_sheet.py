@@ -1,15 +1,22 @@
 """A picture of a data set: one row per episode, each frame with its own label."""
 
 import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageOps
 
 from rewardlab.data.atomic import replace_file
+from rewardlab.data.crops import MARK, read_crops
+from rewardlab.data.episodes import Episode, EpisodeFacts
 from rewardlab.data.reader import StoredEpisode, read_episodes
+from rewardlab.data.recordings import read_recording
 from rewardlab.errors import DataError
+from rewardlab.frame_crops import Crop, crop_box
+from rewardlab.keys import IMAGES
 
 GREEN, RED, INK, PAPER = (24, 140, 60), (200, 44, 44), (30, 30, 30), (250, 250, 250)
 TILE = 128  # smallest side of a drawn frame in pixels
@@ -21,14 +28,58 @@ def draw_contact_sheet(
 ) -> Path:
     """Draw up to `episodes` episodes of both outcomes, `frames` frames each from the first to the last, as a PNG."""
     everything = read_episodes(path)
-    chosen = _choose(everything, episodes)
-    rows = [_draw_row(episode, frames, camera) for episode in chosen]
+    outcomes = [episode.facts.success for episode in everything]
+    chosen = _choose(outcomes, episodes)
+    crops = read_crops([path])
+    rows = [_draw_row(_of_stored(everything[number]), frames, camera, crops) for number in chosen]
+    return _draw_sheet(str(path), outcomes, chosen, rows, Path(out_png))
+
+
+def draw_recording(path: Path, out_png: Path, *, episodes: int = 8, frames: int = 8) -> Path:
+    """Draw episodes of a recording (`data.pkl`), of which one at a time is in memory."""
+    outcomes = [recorded.episode.facts.success for recorded in read_recording(path) if recorded.episode is not None]
+    if not outcomes:
+        raise DataError(f"{path} has no episodes to show")
+    chosen, rows = _choose(outcomes, episodes), {}
+    whole = (recorded for recorded in read_recording(path) if recorded.episode is not None)
+    for number, recorded in enumerate(whole):
+        if number in chosen and recorded.episode is not None:
+            rows[number] = _draw_row(_in_memory(recorded.episode, f"episode {number}"), frames, None, {})
+    return _draw_sheet(str(path), outcomes, chosen, [rows[number] for number in chosen], out_png)
+
+
+class _Shown(NamedTuple):
+    """What is drawn of an episode, wherever it is."""
+
+    name: str
+    facts: EpisodeFacts
+    labels: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.int64]  # that have pictures
+    frame: Callable[[str, int], npt.NDArray[np.uint8]]
+
+
+def _of_stored(episode: StoredEpisode) -> _Shown:
+    return _Shown(episode.path.stem, episode.facts, episode.labels(), episode.frame_rows(), episode.frame)
+
+
+def _in_memory(episode: Episode, name: str) -> _Shown:
+    columns = episode.columns
+
+    def frame(camera: str, t: int) -> npt.NDArray[np.uint8]:
+        return columns[IMAGES + camera][t]
+
+    return _Shown(name, episode.facts, columns["success"], episode.frame_rows, frame)
+
+
+def _draw_sheet(
+    title: str, outcomes: Sequence[bool], chosen: Sequence[int], rows: Sequence[Image.Image], out_png: Path
+) -> Path:
     width = max(row.width for row in rows) + 2 * GAP
     sheet = Image.new("RGB", (width, TITLE + sum(row.height + GAP for row in rows)), PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((GAP, 6), str(path), INK, font_size=15)
-    shown = sum(episode.facts.success for episode in chosen)
-    counts = f"{len(everything)} episodes; shown: {shown} success, {len(chosen) - shown} failure."
+    draw.text((GAP, 6), title, INK, font_size=15)
+    shown = sum(outcomes[number] for number in chosen)
+    counts = f"{len(outcomes)} episodes; shown: {shown} success, {len(chosen) - shown} failure."
     draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not.", INK, font_size=12)
     top = TITLE
     for row in rows:
@@ -36,34 +87,34 @@ def draw_contact_sheet(
         top += row.height + GAP
     encoded = io.BytesIO()
     sheet.save(encoded, format="png")
-    return replace_file(Path(out_png), encoded.getvalue())
+    return replace_file(out_png, encoded.getvalue())
 
 
-def _choose(everything: list[StoredEpisode], count: int) -> list[StoredEpisode]:
-    """Both outcomes in equal parts where there are enough, spread evenly over the data set."""
-    successes = [episode for episode in everything if episode.facts.success]
-    failures = [episode for episode in everything if not episode.facts.success]
+def _choose(outcomes: Sequence[bool], count: int) -> list[int]:
+    """Return numbers of episodes: both outcomes in equal parts where there are enough, spread over the data set."""
+    successes = [number for number, success in enumerate(outcomes) if success]
+    failures = [number for number, success in enumerate(outcomes) if not success]
     wanted = min(len(successes), max(count // 2, count - len(failures)))
     return _spread(successes, wanted) + _spread(failures, min(len(failures), count - wanted))
 
 
-def _spread(episodes: list[StoredEpisode], count: int) -> list[StoredEpisode]:
+def _spread(episodes: list[int], count: int) -> list[int]:
     return [episodes[i] for i in np.linspace(0, len(episodes) - 1, count).round().astype(int)]
 
 
-def _draw_row(episode: StoredEpisode, count: int, camera: str | None) -> Image.Image:
-    facts, labels = episode.facts, episode.labels()
+def _draw_row(episode: _Shown, count: int, camera: str | None, crops: Mapping[str, Sequence[float]]) -> Image.Image:
+    facts, labels, rows = episode.facts, episode.labels, episode.rows
     if not facts.cameras:
-        raise DataError(f"{episode.path} has no images to show")
+        raise DataError(f"{episode.name} has no images to show")
     camera = camera or next(iter(facts.cameras))
-    rows = episode.frame_rows()
     times = rows[_places(labels[rows], count)].tolist()
-    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t])) for t in times]
+    crop = crop_box(crops[camera], *facts.cameras[camera], f"the crop of {camera}") if camera in crops else None
+    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t]), crop) for t in times]
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
     outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
     policy = facts.policy[-24:]  # of a path, the end says more
-    texts = (episode.path.stem, outcome, facts.task, policy, f"{len(rows)} frames")
+    texts = (episode.name, outcome, facts.task, policy, f"{len(rows)} frames")
     for line, text in enumerate(texts):
         draw.text((0, 6 + 18 * line), text[:24], colour if text is outcome else INK, font_size=13)
     for index, tile in enumerate(tiles):
@@ -81,10 +132,14 @@ def _places(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
     return np.unique(times)
 
 
-def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool) -> Image.Image:
+def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool, crop: Crop | None) -> Image.Image:
     # Whole-number nearest scaling keeps small frames as sharp as the classifier sees them.
     scale = max(1, -(-TILE // min(frame.shape[:2])))
     picture = ImageOps.scale(Image.fromarray(frame), scale, Image.Resampling.NEAREST)
+    if crop is not None:
+        top, left, height, width = (side * scale for side in crop)
+        box = (left, top, left + width - 1, top + height - 1)
+        ImageDraw.Draw(picture).rectangle(box, outline=MARK)
     tile = ImageOps.expand(picture, (BORDER, BORDER, BORDER, BORDER + CAPTION), GREEN if success else RED)
     text = f"t={t} {'success' if success else 'no success'}"
     ImageDraw.Draw(tile).text((BORDER + 2, picture.height + 2 * BORDER), text, (255, 255, 255), font_size=12)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from rewardlab.data.atomic import remove_leftovers, write_new
 from rewardlab.data.episodes import Episode, EpisodeOrigin, Identity, check_episode
@@ -86,6 +86,9 @@ class EpisodeWriter:
         folder = self.success_dir if success else self.failure_dir
         return [origin.identity for origin, path in self._written.items() if (origin.run, path.parent) == (run, folder)]
 
+    def close(self) -> None:
+        """Do nothing: each episode is a file by itself."""
+
     @cached_property
     def _written(self) -> dict[EpisodeOrigin, Path]:
         """The episodes in the directory that say their origin; the first use reads it from every file."""
@@ -120,6 +123,22 @@ def _number(path: Path) -> int:
     return int(match[1]) if match else -1
 
 
+class WritesEpisodes(Protocol):
+    """What episodes are given to: an EpisodeWriter, or the writer of a recording."""
+
+    def write(self, episode: Episode) -> Path:
+        """Check and write; the episode is there, complete, when this returns."""
+
+    def count(self, success: bool) -> int:
+        """Return the number of episodes of one outcome that are there already."""
+
+    def identities(self, run: str, success: bool) -> list[Identity]:
+        """Return run, worker and number of the episodes of one outcome that a run has there already."""
+
+    def close(self) -> None:
+        """Let go of what is open; a `write` after it opens it again."""
+
+
 class BackgroundWriter:
     """Builds and writes episodes in a thread, at most `capacity` waiting, so that memory stays flat.
 
@@ -128,7 +147,7 @@ class BackgroundWriter:
     nobody calls it, the interpreter waits for the thread at exit.
     """
 
-    def __init__(self, writer: EpisodeWriter, capacity: int = 64) -> None:
+    def __init__(self, writer: WritesEpisodes, capacity: int = 64) -> None:
         self.writer = writer
         self._slots = threading.Semaphore(capacity)
         self._errors: list[BaseException] = []
@@ -151,6 +170,7 @@ class BackgroundWriter:
         """Write what is queued, then end the thread. May be called again, also after an interrupted call."""
         self._thread.shutdown()
         self._thread = _new_thread()
+        self.writer.close()
         self._raise_pending()
 
     def _write(self, build: Callable[[], Episode]) -> None:

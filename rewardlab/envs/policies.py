@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -40,6 +41,20 @@ class RandomPolicy(Policy):
 
     def act(self, observation: Any) -> NDArray[Any]:
         return np.asarray(self._space.sample())
+
+
+@POLICIES.register("still")
+class StillPolicy(Policy):
+    """Does nothing, for robots that a person moves: a person's motion takes the place of the policy's."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
+        space = env.action_space
+        if not isinstance(space, spaces.Box):
+            raise ConfigError(f"policy 'still': found actions {space}, expected numbers (a Box), of which 0 is nothing")
+        self._action = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+
+    def act(self, observation: Any) -> NDArray[Any]:
+        return self._action
 
 
 class WithRandomActions:

@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.data.collector import EpisodeCollector, OutcomeCount
 from rewardlab.data.episodes import Array, Columns, as_action
-from rewardlab.data.writer import EpisodeWriter
+from rewardlab.data.transition_file import RecordingWriter
+from rewardlab.data.writer import EpisodeWriter, WritesEpisodes
 from rewardlab.envs.checked import check_vector_step
 from rewardlab.envs.collected_frames import CollectedFrames
 from rewardlab.envs.end_on_success import EndOnSuccess
@@ -49,6 +50,8 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_DEFINED_IN[name]), name)
 
+
+TRANSITIONS = "transitions"  # the format of a recording: one data.pkl in the place of a file for each episode
 
 # Without RewardModelVecEnvWrapper, so that `import *` does not need Stable-Baselines3.
 __all__ = ["DataCollectorWrapper", "LastFrameWrapper", "RewardModelVectorWrapper", "RewardModelWrapper"]
@@ -103,8 +106,13 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         self._steps = 0
         self._watched = env.num_envs if watched_envs is None else min(watched_envs, env.num_envs)
         spec = env.spec
+        writer: WritesEpisodes
+        if format == TRANSITIONS:
+            writer = RecordingWriter(save_dir)
+        else:
+            writer = EpisodeWriter(save_dir, format, success_dir=success_dir, failure_dir=failure_dir, durable=durable)
         self._collector = EpisodeCollector(
-            EpisodeWriter(save_dir, format, success_dir=success_dir, failure_dir=failure_dir, durable=durable),
+            writer,
             self._watched,
             target_success=target_success,
             target_failure=target_failure,

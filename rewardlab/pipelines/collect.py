@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import secrets
+import shlex
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,25 +16,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.config.robots import attach_robots, is_robot
-from rewardlab.config.schema import CollectionConfig
+from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.console import make_console, print_line
+from rewardlab.data.contact_sheet import draw_recording
 from rewardlab.data.directory_lock import locked
 from rewardlab.data.reader import episode_paths
+from rewardlab.data.transition_file import RECORDING, count_recorded
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.policies import POLICIES, Policy, WithRandomActions, make_policy
-from rewardlab.envs.wrappers import DataCollectorWrapper
+from rewardlab.envs.robot.people import INPUT_HELP
+from rewardlab.envs.wrappers import TRANSITIONS, DataCollectorWrapper
 from rewardlab.errors import DataError, ProcessDied
 from rewardlab.live_state import LiveState
 from rewardlab.observations import to_numpy
+from rewardlab.pipelines.collected_outcomes import Outcomes
 
+SHEET = "contact_sheet.png"
 LOSSES = 3  # of processes that step environments, without an episode in between, after which collecting ends
 
 
 def run(
     cfg: ExperimentConfig, *, append: bool = False, console: Console | None = None, live: LiveState | None = None
 ) -> Path:
-    """Collect as `cfg.data.collection` says; returns the directory of the episodes.
+    """Collect as `cfg.data.collection` says; returns the directory of the episodes. `live` is shown on a page.
 
     A directory that has episodes already is refused unless `append`: the same seed would write the same episodes
     again, and a copy of a training episode in the validation set flatters every figure.
@@ -61,27 +67,36 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
     env_cfg = dataclasses.replace(cfg.env.train, num_envs=num_envs)
     watched = make_vec_env(env_cfg)
     with closed_after_errors(watched.close):
-        if live is not None and is_robot(env_cfg):
-            inner: Any = watched.unwrapped
-            inner.call("attach", live)
+        _attach(live, watched, env_cfg.success_hold_steps)
         policy = _policy(plan, watched, policy_seed, cfg.cluster.device)
         env = DataCollectorWrapper.as_planned(
             watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
         )
+    outcomes = Outcomes(live, lambda words: print_line(console, words)) if is_robot(env_cfg) else None
+    if outcomes is not None:
+        _print_keys(env_cfg, console)
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
         with env, _progress(console) as progress:
-            bar = progress.add_task("collecting", total=expected, success=0, failure=0)
-            for success, failure in _episodes(env, policy, env_seed):
-                progress.update(bar, completed=success + failure, success=success, failure=failure)
+            bar = progress.add_task("collecting", total=expected, counts="")
+            for success, failure in _episodes(env, policy, env_seed, outcomes):
+                counts = _in_colour(success, failure) if outcomes is None else outcomes.in_colour()
+                progress.update(bar, completed=success + failure, counts=counts)
     finally:
         written = _episodes_in(plan) - before
         success, failure = _kept(env)
         text = f"{written} episodes"
-        if written == success + failure:  # else some could not be written, and an error says why
+        if outcomes is not None:
+            text += f" ({', '.join(f'{count} {name}' for name, count in outcomes.counts.items())})"
+        elif written == success + failure:  # else some could not be written, and an error says why
             text += f" ({success} success, {failure} failure)"
         places = ", ".join(dict.fromkeys(filter(None, (plan.success_dir, plan.failure_dir)))) or plan.save_dir
+        if plan.format == TRANSITIONS:
+            places = str(Path(plan.save_dir, RECORDING))
         print_line(console, f"{text} in {places}")
+        if plan.format == TRANSITIONS and before + written:
+            sheet = draw_recording(Path(places), Path(plan.save_dir, SHEET))
+            print_line(console, f"look at: {sheet}\nnext: rewardlab data process {shlex.quote(places)}")
     for outcome, count in env.counts.items():
         if count.target is not None and not count.full:
             warnings.warn(
@@ -92,7 +107,24 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
     return Path(plan.save_dir)
 
 
-def _episodes(env: DataCollectorWrapper, policy: Policy, seed: int) -> Iterator[tuple[int, int]]:
+def _attach(live: LiveState | None, env: VectorEnv[Any, Any, Any], hold: int | None) -> None:
+    """Let robots show their pictures on a page, and hear what is pressed there."""
+    inner: Any = env.unwrapped
+    if live is not None and hasattr(inner, "call") and all(inner.call("has_wrapper_attr", "attach")):
+        for robot in inner.call("attach", live):
+            if hold is not None:
+                robot.show(hold_needed=hold)
+
+
+def _print_keys(env: EnvConfig, console: Console) -> None:
+    """Say by which keys a person labels, stops and moves the robot."""
+    for name in env.options.get("input", ()):
+        print_line(console, INPUT_HELP[name], title=name)
+
+
+def _episodes(
+    env: DataCollectorWrapper, policy: Policy, seed: int, outcomes: Outcomes | None
+) -> Iterator[tuple[int, int]]:
     """Step until everything is collected, and yield the numbers of kept episodes of success and failure.
 
     If a process that steps environments dies, all running episodes are dropped and others begun.
@@ -107,7 +139,9 @@ def _episodes(env: DataCollectorWrapper, policy: Policy, seed: int) -> Iterator[
             if attempt:
                 policy.begin(np.ones(env.num_envs, bool))
             while not env.full:
-                observation, _, terminated, truncated, _ = env.step(policy.act(observation))
+                observation, _, terminated, truncated, infos = env.step(policy.act(observation))
+                if outcomes is not None:
+                    outcomes.add_step(terminated, truncated, infos)
                 policy.begin(to_numpy(terminated) | to_numpy(truncated))
                 yield _kept(env)
             return
@@ -138,11 +172,16 @@ def _kept(env: DataCollectorWrapper) -> tuple[int, int]:
 
 def _episodes_in(plan: CollectionConfig) -> int:
     """Episodes of any format where this collection would write."""
+    if plan.format == TRANSITIONS:
+        return count_recorded(Path(plan.save_dir))
     places = [Path(place) for place in (plan.save_dir, plan.success_dir, plan.failure_dir) if place is not None]
     return len({path for place in places if place.is_dir() for path in episode_paths(place)})
 
 
+def _in_colour(success: int, failure: int) -> str:
+    return f"[green]{success} success[/] [red]{failure} failure[/]"
+
+
 def _progress(console: Console) -> Progress:
-    counts = TextColumn("[green]{task.fields[success]} success[/] [red]{task.fields[failure]} failure[/]")
-    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*bar, counts, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
+    return Progress(*bar, TimeElapsedColumn(), TimeRemainingColumn(), console=console)

@@ -106,7 +106,8 @@ class SuccessClassifier(BaseRewardModel):
         prepare = self.network.preprocess
         images = {"image_keys": list(self.image_keys), "image_size": list(self.image_size)}
         recorded = {camera: list(size) for camera, size in prepare.frame_sizes.items()}
-        return {**named, **images, "frame_sizes": recorded, "normalize": prepare.normalize}
+        cropped = {"crop": {camera: list(prepare.box(camera)) for camera in prepare.crop}} if prepare.crop else {}
+        return {**named, **images, "frame_sizes": recorded, "normalize": prepare.normalize, **cropped}
 
     @property
     def image_keys(self) -> tuple[str, ...]:
@@ -216,9 +217,13 @@ class SuccessClassifier(BaseRewardModel):
         return checked_scores(self.probabilities(data))
 
     def first_camera(self, data: Any) -> ImageArray:
-        """Return the frames [B, ...] of the first of the model's cameras."""
+        """Return what the model looks at of the frames [B, ...] of its first camera."""
         images = self.network.preprocess.select(read_images(data))[self.image_keys[0]]
-        return images.reshape(-1, *images.shape[-3:])
+        return self.seen(images.reshape(-1, *images.shape[-3:]))
+
+    def seen(self, images: ImageArray) -> ImageArray:
+        """Return what the model looks at of images [B, ...] of its first camera: its crop, if it has one."""
+        return self.network.preprocess.cut({self.image_keys[0]: images})[self.image_keys[0]]
 
     def collect_data(self, data: Any) -> None:
         """Add frames with their `success` labels."""
@@ -377,10 +382,11 @@ class ResNetRewardModel(SuccessClassifier):
         norm: Norm = "batch",
         frame_sizes: Mapping[str, Sequence[int]] | None = None,
         resize: Resize = "reduce",
+        crop: Mapping[str, Sequence[float]] | None = None,
         **training: Unpack[TrainingOptions],
     ) -> None:
         self.arch, self.hidden_dim, self.dropout, self.width, self.norm = arch, hidden_dim, dropout, width, norm
-        prepare = _preprocessor(image_keys, image_size, normalize, frame_sizes, resize)
+        prepare = _preprocessor(image_keys, image_size, normalize, frame_sizes, resize, crop)
         network = average_pool_classifier(
             prepare, arch=arch, hidden_dim=hidden_dim, dropout=dropout, width=width, norm=norm
         )
@@ -416,6 +422,7 @@ class BinaryRewardClassifier(SuccessClassifier):
         padding: Padding = "symmetric",
         frame_sizes: Mapping[str, Sequence[int]] | None = None,
         resize: Resize = "reduce",
+        crop: Mapping[str, Sequence[float]] | None = None,
         **training: Unpack[TrainingOptions],
     ) -> None:
         if pretrained_encoder_path is not None and not use_pretrain:
@@ -436,7 +443,7 @@ class BinaryRewardClassifier(SuccessClassifier):
         self._encoder_unread = pretrained_encoder_path is not None
         self._make_network = functools.partial(
             spatial_classifier,
-            _preprocessor(image_keys, image_size, normalize, frame_sizes, resize),
+            _preprocessor(image_keys, image_size, normalize, frame_sizes, resize, crop),
             arch=arch,
             hidden_dim=hidden_dim,
             num_spatial_blocks=num_spatial_blocks,
@@ -486,6 +493,7 @@ def _preprocessor(
     normalize: bool,
     frame_sizes: Mapping[str, Sequence[int]] | None,
     resize: Resize,
+    crop: Mapping[str, Sequence[float]] | None,
 ) -> ImagePreprocessor:
     if len(image_size) != 3:
         raise ConfigError(f"image_size: found {list(image_size)}, expected [3, height, width]")
@@ -493,5 +501,8 @@ def _preprocessor(
     cameras = (image_keys,) if isinstance(image_keys, str) else tuple(image_keys)
     if not isinstance(frame_sizes, (Mapping, NoneType)):
         raise ConfigError(f"frame_sizes: found a {type(frame_sizes).__name__}, expected [height, width] by camera")
+    if not isinstance(crop, (Mapping, NoneType)):
+        raise ConfigError(f"crop: found a {type(crop).__name__}, expected [top, left, height, width] by camera")
     recorded: Any = {camera: tuple(size) for camera, size in (frame_sizes or {}).items()}
-    return ImagePreprocessor(cameras, tuple(image_size), normalize, recorded, resize)  # type: ignore[arg-type]
+    size: Any = tuple(image_size)
+    return ImagePreprocessor(cameras, size, normalize, recorded, resize, dict(crop or {}))

@@ -16,6 +16,7 @@ from rewardlab.config.schema import RewardConfig, RewardModelConfig, ScoringBack
 from rewardlab.data.used_episodes import UsedEpisodes
 from rewardlab.devices import find_device
 from rewardlab.errors import ConfigError, DataError, RewardlabError, user_traceback
+from rewardlab.frame_crops import crop_box
 from rewardlab.limits import check_pixels, excerpt
 from rewardlab.models.weights import build_to_fit
 from rewardlab.registry import unknown_name
@@ -219,6 +220,9 @@ def _merge_settings(
         if key == "model_type":
             if REWARD_MODELS.find(value) is not cls:
                 raise _disagreement(key, value, config["model_type"], stored)
+        elif key == "crop" and stored.config is not None:
+            if _boxes(value, architecture) != _boxes(architecture.get("crop"), architecture):
+                raise _disagreement(key, value, architecture.get("crop", "the whole frame"), stored)
         elif key in architecture and key not in _MAY_DIFFER:
             if _as_list(architecture[key]) != _as_list(value):
                 raise _disagreement(key, value, architecture[key], stored)
@@ -227,6 +231,16 @@ def _merge_settings(
         elif key not in _MAY_DIFFER:
             raise ConfigError(unknown_name(f"key of reward model '{cls.model_type}'", key, known))
     return architecture
+
+
+def _boxes(crops: Any, architecture: Mapping[str, Any]) -> dict[str, Any]:
+    """Return crops by camera, in pixels of the recorded frames."""
+    sizes = architecture.get("frame_sizes") or {}
+    found = crops.items() if isinstance(crops, Mapping) else ()
+    return {
+        key: crop_box(crop, sizes[key][0], sizes[key][1], f"crop.{key}") if key in sizes else _as_list(crop)
+        for key, crop in found
+    }
 
 
 def _disagreement(key: str, value: Any, found: Any, stored: StoredModel) -> ConfigError:

@@ -1,7 +1,10 @@
 """Data augmentation for training frames. Never used outside training."""
 
+from collections.abc import Mapping
+
 import torch
 
+from rewardlab.models.image_preprocessor import ImageArray
 from rewardlab.models.image_shift import random_shift
 
 SHIFT = 1 / 8  # of the image size, in each direction; with half of it, classifiers of 40 episodes generalised worse
@@ -12,6 +15,12 @@ def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Shift and recolour images (uint8 [B, H, W, 3]), each by its own amount; returns float [B, 3, H, W] in [0, 1]."""
     picture = random_shift(images, generator, SHIFT).permute(0, 3, 1, 2).float() / 255
     return _recolour(picture, generator).clamp(0, 1)
+
+
+def augment_cameras(images: Mapping[str, ImageArray], generator: torch.Generator) -> Mapping[str, ImageArray]:
+    """Return the images of each camera augmented; those that are cut out already are still marked as that."""
+    kind = type(images)
+    return kind({camera: augment(torch.as_tensor(pictures), generator) for camera, pictures in images.items()})  # type: ignore[call-arg]
 
 
 def _recolour(picture: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Saves training frames as PNGs, augmented and resized as the network sees them, to check data and labels."""
+"""Saves training frames as PNGs, cropped, augmented and resized as the network sees them, to check data and labels."""
 
 import dataclasses
 import warnings
@@ -8,7 +8,7 @@ import torch
 
 from rewardlab.data.images import write_png
 from rewardlab.errors import StorageError
-from rewardlab.training.augment import augment
+from rewardlab.training.augment import augment_cameras
 from rewardlab.training.fit import Fit
 
 LIMIT = 200  # frames
@@ -29,9 +29,9 @@ def save_training_frames(directory: Path, fit: Fit, limit: int = LIMIT) -> int:
     written: set[Path] = set()
     try:
         for batch in fit.loader.epoch(0):
-            images = batch.images
+            images = prepare.cut(batch.images)
             if fit.cfg.data.augment:
-                images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
+                images = augment_cameras(images, generator)
             pixels = (prepare(images).permute(0, 1, 3, 4, 2) * 255).round().byte().cpu().numpy()
             for row, cameras in zip(batch.rows, pixels, strict=True):
                 episode = table.episodes[table.episode[row]].path

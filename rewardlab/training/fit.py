@@ -5,7 +5,7 @@ on the seed and the step's number alone, so that a resumed run ends with the wei
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,9 +20,10 @@ from rewardlab.devices import seeded_generator, to_device
 from rewardlab.errors import DataError
 from rewardlab.figures.metrics import Floats
 from rewardlab.models.classifiers import ImageClassifier, success_loss
+from rewardlab.models.image_preprocessor import ImageArray
 from rewardlab.models.learning_rate import WARM_UP, RunSchedule
 from rewardlab.models.precision import compute_dtype
-from rewardlab.training.augment import augment
+from rewardlab.training.augment import augment_cameras
 from rewardlab.training.loader import FrameLoader
 from rewardlab.training.processes import Processes
 
@@ -145,22 +146,23 @@ class Fit:
         self.optimizer.step()
         return mean_loss
 
-    def _loss(self, images: dict[str, Tensor], label: Tensor) -> Tensor:
+    def _loss(self, images: Mapping[str, ImageArray], label: Tensor) -> Tensor:
         # Under FSDP the mixed-precision policy casts; in a single process, autocast does.
         low = self.bf16 and not self.processes.many
         with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
             logits = self.network(images)
         return success_loss(logits, label)
 
-    def _micro_batches(self, batch: FrameBatch) -> Iterator[tuple[dict[str, Tensor], Tensor, float, bool]]:
+    def _micro_batches(self, batch: FrameBatch) -> Iterator[tuple[Mapping[str, ImageArray], Tensor, float, bool]]:
         actor, count = self.cfg.actor, len(batch.label)
         size = actor.micro_batch_size or actor.global_batch_size
         generator = seeded_generator(torch.initial_seed(), self.device)
         for start in range(0, count, size):
             part = slice(start, start + size)
-            images = {camera: to_device(pictures[part], self.device) for camera, pictures in batch.images.items()}
+            whole = {camera: to_device(pictures[part], self.device) for camera, pictures in batch.images.items()}
+            images = self.network.preprocess.cut(whole)
             if self.cfg.data.augment:
-                images = {camera: augment(pictures, generator) for camera, pictures in images.items()}
+                images = augment_cameras(images, generator)
             label = batch.label[part]
             yield images, label, len(label) / count, start + size >= count
 

@@ -4,22 +4,26 @@ import copy
 import dataclasses
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig
 from rewardlab.console import print_line
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
+from rewardlab.data.crops import read_crops
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import split_frames
 from rewardlab.errors import ConfigError, DataError, StorageError
 from rewardlab.figures.trust import TrustFigures
+from rewardlab.frame_crops import Crop, crop_box
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
@@ -125,17 +129,31 @@ def _model(cfg: ExperimentConfig, train: FrameTable) -> SuccessClassifier:
             raise ConfigError(f"reward.model.image_keys: no camera '{camera}': {train.episodes[0].path} {has}")
     if not cameras:
         raise ConfigError(f"reward.model.image_keys: found no camera; the episodes have {', '.join(stored) or 'none'}")
+    crops = _crops(cfg, cameras, stored)
     wanted = dataclasses.replace(
         wanted,
         model_type=wanted.model_type or "resnet_reward",
         image_keys=cameras,
-        image_size=wanted.image_size or (3, *stored[cameras[0]]),
+        image_size=wanted.image_size or (3, *(crops[cameras[0]][2:] if cameras[0] in crops else stored[cameras[0]])),
+        crop={**crops},
     )
     model = create_reward_model(wanted)
     if not isinstance(model, SuccessClassifier):
         raise ConfigError(f"reward.model.model_type: '{wanted.model_type}' is not trained on labelled frames")
     model.set_frame_sizes({camera: stored[camera] for camera in cameras if camera in stored})
     return model
+
+
+def _crops(cfg: ExperimentConfig, cameras: Sequence[str], sizes: Mapping[str, tuple[int, int]]) -> dict[str, Crop]:
+    """Return what the model looks at of each camera, in pixels: as the config says, else as the data were processed."""
+    given = cfg.reward.models[0].crop
+    for camera in given or {}:
+        if camera not in cameras:
+            raise ConfigError(f"reward.model.crop: no camera '{camera}'; the model looks at {', '.join(cameras)}")
+    crops = read_crops(cfg.data.paths) if given is None else given
+    key = "the crop of data.data_path" if given is None else "reward.model.crop"
+    used = {camera: crop for camera, crop in crops.items() if camera in cameras}
+    return {camera: crop_box(crop, *sizes[camera], f"{key}: {camera}") for camera, crop in used.items()}
 
 
 def _prepare(
@@ -210,12 +228,16 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
         title=f"{model.model_type} on {facts['task']}",
         figures=figures,
         scores=scores,
-        images=lambda episode, time: validation.episodes[episode].frame(model.image_keys[0], time),
+        images=lambda episode, time: _seen(model, validation.episodes[episode].frame(model.image_keys[0], time)),
         curves=fit.progress.curves,
         facts=facts,
     )
     plot_scalars(out, fit.progress.step, {f"best_model/{name}": value for name, value in figures.scalars().items()})
     _summarize(console, figures, best, report)
+
+
+def _seen(model: SuccessClassifier, frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(model.seen(frame[None])[0])
 
 
 def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation: FrameTable) -> dict[str, str]:
@@ -227,6 +249,7 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
         "data directory": ", ".join(cfg.data.paths),
         "cameras": ", ".join(model.image_keys),
         "frames": ", ".join(f"{camera} {size.height}x{size.width}" for camera, size in model.frame_sizes.items()),
+        **_describe_crops(model),
         "image size of the network": "x".join(map(str, model.image_size[1:])),
         "epochs": f"{fit.progress.epoch}, best after {fit.progress.best_epoch}"
         + (f"; stopped because {fit.progress.stopped}" if fit.progress.stopped else ""),
@@ -234,6 +257,13 @@ def _facts(cfg: ExperimentConfig, model: SuccessClassifier, fit: Fit, validation
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}",
         "command": " ".join(Path(word).name if word == sys.argv[0] else word for word in sys.argv),
     }
+
+
+def _describe_crops(model: SuccessClassifier) -> dict[str, str]:
+    prepare = model.network.preprocess
+    crops = [(camera, *prepare.box(camera)) for camera in prepare.crop]
+    words = (f"{camera} {height}x{width} from row {top}, column {left}" for camera, top, left, height, width in crops)
+    return {"crops": ", ".join(words)} if crops else {}
 
 
 def _summarize(console: Console, figures: TrustFigures, best: Path, report: Path) -> None:

@@ -91,13 +91,15 @@ def _open_socket(host: str, port: int, key: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
+    except (OSError, UnicodeError, ValueError) as error:  # the last two: of a name that cannot be one
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise ConfigError(
                 f"{key}.port: port {port} of {host} is taken, perhaps by another run; choose another port, 0 for any "
                 "that is free, or null for no page"
             ) from None
-        raise ConfigError(f"{key}.host, {key}.port: {host}:{port} cannot be opened ({error.strerror})") from error
+        raise ConfigError(
+            f"{key}.host, {key}.port: {host}:{port} cannot be opened ({getattr(error, 'strerror', error)})"
+        ) from error
 
 
 def render(template: str, **values: Any) -> HTMLResponse:

@@ -20,8 +20,8 @@ from rewardlab.envs.end_on_success import EndOnSuccess
 from rewardlab.envs.step_results import executed_actions, flags_of_step, following_success, reports, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
-from rewardlab.keys import DISCARD, EXECUTED_ACTION, INTERVENTION
-from rewardlab.live_state import FAILURE, SUCCESS, LiveEnv, LiveState
+from rewardlab.keys import DISCARD, EXECUTED_ACTION, INTERVENTION, MESSAGE
+from rewardlab.live_state import DISCARDED, FAILURE, REDO, SUCCESS, LiveEnv, LiveState
 from rewardlab.observations import (
     Observation,
     as_observation,
@@ -145,9 +145,11 @@ class EnvWorker:
     def _predict_success(self, frames: Images) -> Array:
         assert self.success_detector is not None
         verdict = self.success_detector.manager.judge_success({"images": frames})
-        for live, probability in zip(self._live_envs, verdict.probability.tolist(), strict=False):
-            live.show_probability(probability)
-            live.show(threshold=verdict.threshold)
+        if self._live_envs and self._ends_by_claims is not None:
+            claims = np.where(verdict.success.numpy(), self._ends_by_claims.claims + 1, 0).tolist()
+            for live, probability, count in zip(self._live_envs, verdict.probability.tolist(), claims, strict=False):
+                live.show_probability(probability)
+                live.show(threshold=verdict.threshold, claims=count)
         return verdict.success.numpy()
 
     def request_frames(self, request: FrameRequest | None) -> None:
@@ -200,7 +202,7 @@ class EnvWorker:
         self._steps.append(row)
         self._record_episodes(row, ended)
         if self._live is not None:
-            self._show_step(self._live, row, ended)
+            self._show_step(self._live, row, ended, infos)
         return self._last
 
     def _read(self, obs: Any) -> Observation:
@@ -262,19 +264,16 @@ class EnvWorker:
             if (hold := self.config.success_hold_steps) is not None or self._ends_by_claims is not None:
                 one.show(hold_needed=hold or 1)
 
-    def _show_step(self, live: LiveState, row: Mapping[str, Any], ended: Array) -> None:
-        """Show the outcomes of episodes, claims in a row, and the pictures that are there anyway."""
-        discarded, success = row.get(DISCARD), row["success"].copy()
+    def _show_step(self, live: LiveState, row: Mapping[str, Any], ended: Array, infos: Any) -> None:
+        """Show the outcomes of episodes, and the pictures that are there anyway."""
+        success, unknown = row["success"], not (self._says_success or self._ends_by_claims is not None)
         if self._ends_by_claims is not None:  # people and claims decide, not what the environment knows
             success = self._ends_by_claims.ended | (success & row["terminated"])
-            hold = self._ends_by_claims.hold
-            for number, one in enumerate(self._live_envs):
-                claims = hold if self._ends_by_claims.ended[number] else int(self._ends_by_claims.claims[number])
-                one.show(claims=claims)
         for index in ended:
-            known = self._says_success or self._ends_by_claims is not None
-            outcome = (SUCCESS if success[index] else FAILURE) if known else "ended"
-            live.count_episode("discarded" if discarded is not None and discarded[index] else outcome)
+            outcome = "ended" if unknown else SUCCESS if success[index] else FAILURE
+            if DISCARD in row and row[DISCARD][index]:
+                outcome = DISCARDED if infos["final_info"][MESSAGE][index] else REDO
+            live.count_episode(outcome)
         if self._live_envs and not is_robot(self.config):
             images = self._last.observation.get("images") or (self._to_score[-1] if self._to_score else {})
             first = {camera: np.asarray(batch[0]) for camera, batch in images.items() if isinstance(batch, np.ndarray)}

@@ -285,13 +285,6 @@ def test_the_name_of_a_simulator_is_noted_as_part_of_the_id() -> None:
     ]
 
 
-def test_older_config_name_without_a_config_of_today() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'realworld_collect_data' needs a robot.*nearest to it that runs: tabletop_peginsertion"
-    ):
-        load_config("realworld_collect_data")
-
-
 def test_older_config_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(names.CONFIG_NAMES, "older_pickcube", {"config": "tabletop_pickcube"})
     with pytest.warns(CompatibilityNote, match="config older_pickcube is now tabletop_pickcube"):

@@ -34,8 +34,7 @@ def names_table() -> str:
 def configs_table() -> str:
     rows = [("older name", "today")]
     for name, row in names.CONFIG_NAMES.items():
-        refused = f"needs {row['needs']}, and is refused; the nearest that runs: " if "needs" in row else ""
-        rows.append((code(name), refused + code(row["config"])))
+        rows.append((code(name), code(row["config"])))
     return table(*rows)
 
 

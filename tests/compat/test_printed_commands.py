@@ -1,6 +1,7 @@
-"""Every command of the older documentation runs as printed (but for the name of the package), or says what it needs.
+"""Every command of the older documentation runs as printed (but for the name of the package).
 
-Those with many overrides are in tests/test_examples.py too, through their scripts and a Python of their own.
+Those with many overrides are in tests/test_examples.py too, through their scripts and a Python of their own; those for
+robots are in test_printed_robot_commands.py.
 """
 
 import os
@@ -25,12 +26,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-# What needs something that rewardlab does not have: what it is, and what runs instead.
-REFUSED = {
-    "bash examples/embodiment/collect_data.sh": "robot tabletop_peginsertion",
-    "bash examples/embodiment/run_realworld_async.sh realworld_peginsertion_rlpd_cnn_async": "robot "
-    "tabletop_sac_mlp_resnet_reward",
-}
 RUN = "bash examples/embodiment/run_embodiment.sh"
 TRAIN_ON_DATA = "bash examples/reward/run_reward_training.sh --data /path/to/collected_data"
 IN_THE_FOLDER = "./run_embodiment.sh maniskill_train_resnet_reward"
@@ -112,18 +107,6 @@ def add_successes(write_toy_episodes: Callable[..., Path], tmp_path: Path) -> Ca
             writer.write(episode.load())
 
     return add
-
-
-@pytest.mark.parametrize("command", REFUSED)
-def test_what_is_not_here_is_named_with_what_is(
-    command: str, run_line: RunLine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_line(command) == 2
-    needs, instead = REFUSED[command].split()
-    said = capsys.readouterr().err
-    assert said.startswith("error: config '")
-    assert needs in said
-    assert said.strip().endswith(f"nearest to it that runs: {instead}")
 
 
 @pytest.mark.parametrize("name", ["maniskill_ppo_mlp", "maniskill_ppo_cnn"])

@@ -16,6 +16,7 @@ from policy_runs import SAC, SMALL, history, same, weights, without_times
 
 from rewardlab.config import load_config
 from rewardlab.data import read_episodes
+from rewardlab.live_state import LiveState
 from rewardlab.pipelines import collect, train_policy
 from rewardlab.rewards import BinaryRewardClassifier
 from rewardlab.run_state import load_state
@@ -217,6 +218,17 @@ def test_environments_in_processes_of_a_ray_worker_give_the_same_run(ray_session
     assert any("exit status 9" in message and "the rollout is collected again" in message for message in warned)
     assert [row.get("replaced/env_process", 0) for row in history(there)] == [0, 1]
     assert "a process with environments was replaced" in (there / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("ray_session", "without_drawing")
+def test_the_page_of_a_run_on_ray_has_its_curves(tmp_path: Path) -> None:
+    """Pictures stay in the processes that draw them."""
+    live = LiveState("a run")
+    where = [f"runner.logger.log_path={tmp_path}", "runner.logger.experiment_name=run", "cluster.backend=ray"]
+    train_policy.run(load_config("tabletop_ppo_mlp", [*SMALL, *where, "runner.max_epochs=1"]), live=live)
+    (row,) = history(tmp_path / "run")
+    assert live.curves()["env/return"] == [(row["env_steps"], row["env/return"])]
+    assert live.snapshot().envs == []
 
 
 def test_an_asynchronous_run_goes_on_when_its_learner_is_killed(

@@ -39,6 +39,8 @@ class PickleFormat(EpisodeFormat):
     def decode(self, path: Path) -> Episode:
         with open_file(path) as file:
             content = unpickle.load(file, str(path))
+        if isinstance(content, list):
+            raise DataError("is a recording of transitions: cut it into episodes by `rewardlab data process`")
         if not isinstance(content, dict) or not isinstance(content.get("frames"), list) or not content["frames"]:
             raise DataError("is a pickle, but not an episode: expected a dictionary with a list of 'frames'")
         success = _as_bool(content.get("success", False))

@@ -23,7 +23,10 @@ def split_address(text: object, port: int, key: str) -> tuple[str, int]:
     pattern = r"(?:http://)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?/?"
     match = re.fullmatch(pattern, text) if isinstance(text, str) else None
     if match is None or int(match[2] or port) > 65535:
-        raise ConfigError(f"{key}: found {str(text)!r}, expected the address of a robot, such as 172.16.0.1:5000")
+        raise ConfigError(
+            f"{key}: found {str(text)!r}, expected the address of a robot, such as 172.16.0.1:5000 (or, "
+            "without one, 127.0.0.1:5000 of `rewardlab robot-sim --port 5000`)"
+        )
     return match[1].strip("[]"), int(match[2] or port)
 
 

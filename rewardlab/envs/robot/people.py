@@ -30,6 +30,10 @@ _MOTION_KEYS = {
 KEYBOARD_HELP = (
     "1 success, 0 failure, r redo, space STOP, c continue; move: w/s a/d q/e, turn: u/o i/k j/l, gripper + -"
 )
+INPUT_HELP = {
+    "keyboard": KEYBOARD_HELP,
+    "gamepad": "A success, B failure, X redo, Y STOP, Start continue; the sticks move and turn about the vertical",
+}
 DEADBAND = 0.1
 
 

@@ -1,7 +1,10 @@
 // The live page of a run: asks for its state a few times a second and draws it; sends what people press and hold.
 
+import { SMOOTHED, color, plot, smooth } from "./plot.js";
+
 const STATE_EVERY = 200, FRAME_EVERY = 100, LOST_EVERY = 1000, MOTION_EVERY = 100; // milliseconds
 const ANSWER_WITHIN = 3000;
+const GAP = 0.5; // seconds without a probability after which the curve begins anew: the robot moves to its start
 
 const AXES = ["x", "y", "z", "roll", "pitch", "yaw", "gripper"];
 // Of each axis: the keys and the signs on the buttons for its positive and its negative direction.
@@ -80,7 +83,7 @@ async function follow() {
 function draw() {
   const env = state?.envs[chosen];
   const controls = env?.controls ?? false;
-  $("status").className = `status ${lost ? "lost" : state?.ended ? "" : "running"}`;
+  $("status").className = `status ${state?.ended ? "" : lost ? "lost" : "running"}`;
   $("status").textContent = words();
   drawBanners();
   if (!state) return;
@@ -95,7 +98,7 @@ function draw() {
   drawNumbers(env);
   drawMessages();
   drawCurves();
-  $("nothing").hidden = !$("cameras").hidden || !$("curves").hidden || !$("probability").hidden;
+  $("nothing").hidden = state.ended !== null || !$("cameras").hidden || !$("curves").hidden || !$("probability").hidden;
 }
 
 function clock(seconds) {
@@ -105,7 +108,7 @@ function clock(seconds) {
 }
 
 function words() {
-  if (state?.ended) return `ended after ${clock(state.seconds)}`;
+  if (state?.ended) return `ended after ${clock(state.ended.seconds)}`;
   if (lost) return "connection lost";
   return `running, ${clock(state.seconds)}`;
 }
@@ -113,7 +116,7 @@ function words() {
 function drawBanners() {
   const shown = problems.map((text) => ["alarm", text]);
   const controlled = state?.envs.some((env) => env.controls);
-  if (state?.ended) shown.push(["plain", `The run has ended: ${state.ended}. This page goes on when it is started again.`]);
+  if (state?.ended) shown.push([state.ended.alarm ? "alarm" : "plain", `${state.ended.text} This page goes on when it is started again.`]);
   else if (lost) {
     const warning = controlled ? " STOP does not reach the robot from here: use its emergency stop." : "";
     shown.push([controlled ? "alarm" : "plain", `Connection lost. The page tries again by itself.${warning}`]);
@@ -188,7 +191,7 @@ function drawProbability(env) {
   $("now").textContent = `${last.toFixed(3)}${threshold === undefined ? "" : `, threshold ${threshold.toFixed(3)}`}`;
   const until = points.at(-1)[0], since = Math.max(points[0][0], until - 60);
   const lines = [{ points: points.filter(([time]) => time >= since), color: color("accent"), fill: true }];
-  plot($("chart"), lines, { low: 0, high: 1, threshold, words: percent, left: `${short(until - since)} s ago`, right: "now" });
+  plot($("chart"), lines, { low: 0, high: 1, threshold, gap: GAP, words: percent, left: `${short(until - since)} s ago`, right: "now" });
 }
 
 function drawHold(env) {
@@ -214,7 +217,7 @@ function drawOutcomes() {
   fill($("last"), state.last_outcomes.map((name) => make("i", { className: name, title: name })));
 }
 
-const order = (name) => ["success", "failure", "discarded"].indexOf(name) >>> 0;
+const order = (name) => ["success", "failure", "redo", "discarded"].indexOf(name) >>> 0;
 
 function drawNumbers(env) {
   const places = { env: env?.values ?? {}, values: state.values, metrics: state.metrics };
@@ -251,8 +254,11 @@ function drawCurves() {
   }
   shown.forEach(({ names, share }, i) => {
     const box = $("curves").children[i], present = Object.keys(names).filter((name) => curves[name]?.length > 0);
-    const lines = present.map((name, j) => ({ points: curves[name], color: color(j ? "bad" : "accent") }));
-    const last = curves[present[0]].at(-1)[1];
+    const lines = present.flatMap((name, j) => {
+      const line = { points: curves[name], color: color(j ? "bad" : "accent") };
+      return line.points.length < 2 * SMOOTHED ? [line] : [{ ...line, faint: true }, { ...line, points: smooth(line.points) }];
+    });
+    const last = smooth(curves[present[0]]).at(-1)[1];
     box.querySelector(".figure").textContent = share ? percent(last) : short(last);
     const ends = lines.flatMap(({ points }) => [points[0][0], points.at(-1)[0]]);
     const limits = share ? { low: 0, high: 1 } : {};
@@ -266,64 +272,6 @@ function drawCurves() {
     }) : [];
     fill(box.querySelector(".keys"), titles);
   });
-}
-
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-function plot(canvas, lines, { low, high, threshold, words, left, right }) {
-  const scale = window.devicePixelRatio || 1, width = canvas.clientWidth, height = +(canvas.dataset.height ??= canvas.height);
-  if (width === 0) return;
-  canvas.style.height = `${height}px`;
-  canvas.width = width * scale;
-  canvas.height = height * scale;
-  const pen = canvas.getContext("2d"), all = lines.flatMap(({ points }) => points);
-  pen.scale(scale, scale);
-  pen.font = "11px system-ui, sans-serif";
-  low ??= Math.min(...all.map(([, y]) => y));
-  high ??= Math.max(...all.map(([, y]) => y));
-  if (high === low) [low, high] = [low - 0.5, high + 0.5];
-  const margin = 6 + Math.max(pen.measureText(words(low)).width, pen.measureText(words(high)).width);
-  const first = Math.min(...all.map(([x]) => x)), span = Math.max(...all.map(([x]) => x)) - first || 1;
-  const bottom = height - 16, x = (value) => margin + ((value - first) / span) * (width - margin - 4);
-  const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - 8);
-  pen.fillStyle = color("soft");
-  pen.strokeStyle = color("line");
-  for (const value of [low, high]) {
-    pen.textAlign = "right";
-    pen.fillText(words(value), margin - 5, y(value) + 4);
-    stroke(pen, [[margin, y(value)], [width, y(value)]]);
-  }
-  pen.textAlign = "left";
-  pen.fillText(left, margin, height - 3);
-  pen.textAlign = "right";
-  pen.fillText(right, width - 2, height - 3);
-  for (const line of lines) {
-    const path = line.points.map(([a, b]) => [x(a), y(Math.min(high, Math.max(low, b)))]);
-    pen.strokeStyle = pen.fillStyle = line.color;
-    pen.lineWidth = 1.75;
-    pen.lineJoin = "round";
-    stroke(pen, path);
-    if (path.length === 1) pen.fillRect(path[0][0] - 2, path[0][1] - 2, 4, 4);
-    if (line.fill) {
-      pen.globalAlpha = 0.12;
-      pen.lineTo(path.at(-1)[0], bottom);
-      pen.lineTo(path[0][0], bottom);
-      pen.fill();
-      pen.globalAlpha = 1;
-    }
-  }
-  if (threshold !== undefined) {
-    pen.strokeStyle = pen.fillStyle = color("bad");
-    pen.setLineDash([5, 4]);
-    stroke(pen, [[margin, y(threshold)], [width, y(threshold)]]);
-    pen.setLineDash([]);
-  }
-}
-
-function stroke(pen, path) {
-  pen.beginPath();
-  path.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
-  pen.stroke();
 }
 
 function make(tag, properties = {}) {

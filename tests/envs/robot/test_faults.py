@@ -293,6 +293,7 @@ def test_ctrl_c_ends_a_collection_in_order(sim: Sim, tmp_path: Path) -> None:
         *(
             "reward.use_reward_model=false",
             "algorithm.sac.demo_path=null",
+            "runner.page.port=null",
             f"env.train.options.control_hz={10 * SPEED}",
         ),
         cwd=Path(__file__).parents[3],
