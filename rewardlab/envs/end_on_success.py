@@ -35,7 +35,7 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         self.verdict = verdict
         self.hold = hold
         self.claims = np.zeros(env.num_envs, np.int64)  # in a row, up to the present frame
-        self.ended = np.zeros(env.num_envs, bool)  # the episodes that claims ended in the last step
+        self.ended = np.zeros(env.num_envs, bool)  # in the last step, by claims alone or at a time limit
         self._scored = CameraFrames(env, list(scored), scored, advice=". A reward model with ends_episode looks at it")
         self._scored.check()
         self._others = CameraFrames(env, cameras, image_size, advice=". env.train.cameras or data.collection names it")
@@ -59,10 +59,10 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
         scored = self._scored.following(obs, infos, done)
         self.claims = np.where(self.verdict(scored), self.claims + 1, 0)
         claimed = self.claims >= self.hold
+        self.ended = claimed & ~to_numpy(terminated)
         terminated, truncated = to_numpy(terminated) | claimed, to_numpy(truncated) & ~claimed
         ends = claimed & ~done
         self.claims[done | ends] = 0
-        self.ended = ends
         if not (done | ends).any():
             return obs, reward, terminated, truncated, infos
         final_obs = np.full(self.num_envs, None, object)

@@ -49,6 +49,7 @@ def test_success_of_the_last_frame_is_known(ends_at: int) -> None:
     assert [row["state"][0] for row in infos["final_obs"]] == [step, step]
     assert [row["images"]["eye"][0, 0, 0] for row in infos["final_obs"]] == [step, step]
     assert following_success(infos, terminated).tolist() == [step == 3] * 2
+    assert env.ended.tolist() == [ends_at == 2] * 2  # else it was the environment that ended them
     assert infos["final_info"]["parts"]["steps"].tolist() == [step, step]
 
 
@@ -65,3 +66,4 @@ def test_claims_at_the_time_limit_terminate_the_episode() -> None:
     _, _, terminated, truncated, _ = env.step(np.zeros(2, int))
     assert terminated.tolist() == [True, False]
     assert truncated.tolist() == [False, True]
+    assert env.ended.tolist() == [True, False]

@@ -13,8 +13,9 @@ from browser import find_chromium, launched
 from robot_runs import SECONDS
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one module: while it runs, Playwright's event loop would be in the way of others in this thread."""
     path = find_chromium()
     if path is None:
         pytest.skip("there is no Chromium: make browser")
