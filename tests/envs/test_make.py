@@ -143,7 +143,7 @@ def test_cameras_may_be_named_where_there_are_pictures_or_none_are_wanted() -> N
 @pytest.mark.parametrize("env_id", ["tabletop/PickCube", "toy/BitFlip", "CartPole-v1"])
 def test_no_environment_takes_the_place_of_a_robot(env_id: str) -> None:
     pose = (0.5, 0.0, 0.1, -3.14, 0.0, 0.0)
-    with pytest.raises(ConfigError, match=r"target_ee_pose: no robot driver is available yet.*a simulation instead"):
+    with pytest.raises(ConfigError, match=r"target_ee_pose: found .* is no robot and would not use it"):
         make_vec_env(EnvConfig(id=env_id, target_ee_pose=pose))
 
 

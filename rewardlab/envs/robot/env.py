@@ -66,7 +66,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     fails, the robot is stopped and the episode ends, to be discarded; if it stays away longer than `patience` seconds,
     that is an error. Where a person stops the robot, the episode ends in the same way when they let it go on.
 
-    `hold` and `interrupt` may be called from any thread.
+    `interrupt` may be called from any thread.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as in Gymnasium
@@ -196,11 +196,6 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 self.robot.stop()
                 stopped = True
 
-    def hold(self) -> None:
-        """Stop the robot now, and let the next step or reset wait until a person lets it go on."""
-        self._held.set()
-        self.robot.stop()
-
     def interrupt(self) -> None:
         """Stop the robot now, and end the step or reset that goes on; afterwards the environment can be closed only."""
         if self._lock is None or self._ending.is_set():
@@ -320,8 +315,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         try:
             self.robot.stop()
         finally:
-            if self.watchdog is not None:
-                self.watchdog.idle()
+            self._idle()
 
     def _say(self, words: str, *, alarm: bool = False) -> None:
         if self._live is not None:
@@ -378,18 +372,28 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._checked_spaces = True
 
     def _move_to_start(self, place: Floats, joints: bool) -> None:
-        """Move up out of what the tool may be in, then above the start, then to it."""
+        """Move up out of what the tool may be in, home if it is time for that, then above the start, then to it."""
         self._check_not_ending()
         if self._read_people() == STOP:
             self._hold_still()
             self._show(phase="moving to the start")
-        self.robot.reset(joints=joints)
+        self._idle()  # the robot's own motions take longer than the watchdog waits
+        self.robot.reset()
         self._read_state()
         here = np.clip(self._current.pose[:3], self.limits.low, self.limits.high)
         height = min(max(here[2], self.target[2] + self._start.lift), self.limits.high[2])
-        above = np.array([*place[:2], max(height, place[2])])
-        for waypoint in (np.array([*here[:2], height]), above, place):
-            self._go(waypoint)
+        # From outside of the box, where no command is allowed, home is the way back.
+        if not joints or np.linalg.norm(here - self._current.pose[:3]) <= self.limits.step:
+            self._go(np.array([*here[:2], height]))
+        if joints:
+            self._idle()
+            self.robot.reset(joints=True)
+            self._read_state()
+        self._go(np.array([*place[:2], max(height, place[2])]))
+        self._go(place)
+        self._idle()
+
+    def _idle(self) -> None:
         if self.watchdog is not None:
             self.watchdog.idle()
 

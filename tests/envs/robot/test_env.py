@@ -15,6 +15,7 @@ from rewardlab.envs.robot.env import RobotEnv
 from rewardlab.envs.robot.people import Queue
 from rewardlab.envs.robot.protocol import RobotError, RobotInterrupted
 from rewardlab.errors import ConfigError
+from rewardlab.live_state import LiveState
 
 STILL = np.zeros(3, np.float32)
 
@@ -175,22 +176,58 @@ def test_a_person_stops_the_robot_and_lets_it_go_on(make_env: MakeEnv, sim: Sim,
     assert sim.statistics()["commands"] == commands, "the action from before the stop is not sent after it"
 
 
-def test_a_stop_from_another_thread_comes_before_anything_else(make_env: MakeEnv, sim: Sim, person: Queue) -> None:
-    """As from the page of a run, while the robot moves to its start."""
-    env = make_env(reset={"spread": [0.05, 0.05, 0.0], "joints_every": None})
-    env.people.add(person)
+def test_a_stop_of_the_page_comes_before_anything_else(make_env: MakeEnv, sim: Sim) -> None:
+    """While the robot moves to its start, which takes a second here."""
+    env = make_env(control_hz=20)
+    live = LiveState()
+    env.attach(live)
     env.reset(seed=0)
+    before = sim.statistics()["commands"]
     thread = threading.Thread(target=lambda: env.reset(seed=5))
     thread.start()
-    env.hold()
+    wait_for(lambda: sim.statistics()["commands"] > before)
+    assert live.stop() == []
     commands = wait_until_stopped(env, sim)
     thread.join(0.3)
     assert thread.is_alive()
     assert sim.statistics()["commands"] == commands
-    person.push("resume")
+    live.resume()
     thread.join(20)
     assert not thread.is_alive()
     env.step(STILL)
+
+
+def test_home_is_moved_to_from_above_and_without_the_watchdog(
+    make_env: MakeEnv, sim: Sim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not sideways out of a hole; and the watchdog must not stop a motion of the robot's own, which takes seconds."""
+    env = make_env(watchdog_seconds=5.0, reset={"joints_every": 1, "lift": 0.08})
+    env.reset(seed=0)
+    go_to_target(env)
+    reset, seen = env.robot.reset, []
+
+    def note(*, joints: bool = False) -> None:
+        assert env.watchdog is not None
+        seen.append((joints, env.watchdog._state, float(sim.pose()[2])))
+        reset(joints=joints)
+
+    monkeypatch.setattr(env.robot, "reset", note)
+    env.reset()
+    assert [(joints, state) for joints, state, _ in seen] == [(False, b"i"), (True, b"i")]
+    assert seen[1][2] > TARGET[2] + 0.07
+
+
+def test_home_is_the_way_back_into_the_box(make_env: MakeEnv, sim: Sim) -> None:
+    pose = sim.pose().copy()
+    pose[0] += 0.15
+    sim.server.bench.move_to(pose)
+    wait_for(lambda: np.abs(sim.pose() - pose).max() < 0.003)
+    without = make_env()
+    with pytest.raises(RobotError, match=r"[45]\.\d cm outside of its workspace box"):
+        without.reset(seed=0)
+    without.close()
+    make_env(reset={"joints_every": 1}).reset(seed=0)
+    assert np.abs(sim.pose()[:2] - TARGET[:2]).max() < 0.065
 
 
 def test_after_a_pause_a_command_starts_from_where_the_robot_is_now(
@@ -212,10 +249,13 @@ def test_after_a_pause_a_command_starts_from_where_the_robot_is_now(
 @pytest.mark.parametrize("during", ["reset", "hold"])
 def test_an_environment_is_closed_in_the_middle_of_something(sim: Sim, person: Queue, during: str) -> None:
     """Ctrl-C arrives in the main thread, while another moves the robot or waits for a person."""
-    options = {"robots": [{"type": "Franka", "robot_ip": sim.address}], "control_hz": 10 * SPEED}
+    options: dict[str, Any] = {"robots": [{"type": "Franka", "robot_ip": sim.address}], "control_hz": 10 * SPEED}
+    if during == "reset":
+        options["reset"] = {"tolerance": 1e-9, "seconds": 1000}  # it goes on for ever
     cfg = EnvConfig(id="robot/peg_insertion", num_envs=1, target_ee_pose=TARGET, options=options)
     vector: Any = make_vec_env(cfg)
-    vector.reset(seed=0)
+    if during == "hold":
+        vector.reset(seed=0)
     (people,) = vector.unwrapped.call("people")
     people.add(person)
     group = vector.unwrapped._groups[0]
@@ -224,7 +264,7 @@ def test_an_environment_is_closed_in_the_middle_of_something(sim: Sim, person: Q
         group.submit("step", [STILL])
     else:
         group.submit("reset", [0], [1], None)
-    wait_for(lambda: group._result.running())
+    wait_for(lambda: sim.statistics()["commands"] > 5 and group._result.running())
     vector.close()
     with pytest.raises(RobotInterrupted, match="it was stopped, as the program is ending"):
         group.collect()

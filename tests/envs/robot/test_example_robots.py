@@ -59,7 +59,7 @@ def test_the_server_runs_with_an_old_python() -> None:
 def test_the_arm_of_the_server_moves_and_stops(address: str) -> None:
     robot = HttpRobot(HttpRobotConfig(address))
     goal = robot.observe().pose.copy()
-    goal[2] -= 0.05
+    goal[2] -= 0.2
     sent = robot.act(Command(goal, 0.7))
     np.testing.assert_array_equal(sent.pose, goal)
     assert robot.observe().gripper == 0.7

@@ -66,7 +66,8 @@ def test_a_robot_that_comes_back_costs_one_episode(make_env: MakeEnv, sim_proces
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_robot_that_goes_down_during_a_reset(make_env: MakeEnv, sim_process: SimProcess, comes_back: bool) -> None:
-    env = make_env(sim_process.address, patience_seconds=60 if comes_back else 0.5)
+    # Slow, so that it is killed in the middle.
+    env = make_env(sim_process.address, patience_seconds=60 if comes_back else 0.5, control_hz=20)
     env.reset(seed=0)
     results: list[Any] = []
 
