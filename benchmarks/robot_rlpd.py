@@ -109,8 +109,10 @@ class Trial:
     def record(self, episodes: int) -> Path:
         """Record demonstrations, process them, and return the directory of their episodes."""
         place = self.out / "recorded"
-        plan = [f"runner.num_data_episodes={episodes}", f"data.collection.save_dir={place}", f"seed={self.seed}"]
-        self.stage("collect", ["bash", EXAMPLES / "embodiment/collect_data.sh", *self.robot, *plan])
+        plan = [f"runner.num_data_episodes={episodes}", f"data.collection.save_dir={place}", "runner.page.port=0"]
+        self.stage(
+            "collect", ["bash", EXAMPLES / "embodiment/collect_data.sh", *self.robot, *plan, f"seed={self.seed}"]
+        )
         self.stage("process", [sys.executable, EXAMPLES / "embodiment/process_realworld_data.py", place / "data.pkl"])
         return place / "collected_data"
 
@@ -128,6 +130,7 @@ class Trial:
             "runner.logger.experiment_name": name,
             "reward.model.checkpoint_path": model,
             "algorithm.sac.demo_path": demos,
+            "runner.page.port": 0,  # any that is free
         }
         script = EXAMPLES / "embodiment/run_realworld_async.sh"
         overrides = [f"{key}={value}" for key, value in values.items()]
