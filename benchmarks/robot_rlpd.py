@@ -79,7 +79,7 @@ def simulated_robot(speed: float, seed: int) -> Iterator[str]:
             raise SystemExit("the simulated robot did not start")
         yield found[1]
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait(20)
 
 
@@ -225,7 +225,7 @@ def run_for(command: Sequence[str], run: Path, minutes: float) -> dict[str, floa
             time.sleep(0.1)
         time.sleep(60 * minutes)
         figures = summary(run)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)
         process.wait(120)
     return figures
 
@@ -265,7 +265,7 @@ def main() -> None:
     learning = commands.add_parser("learn")
     learning.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
     learning.add_argument("--speed", type=float, default=5.0, help="simulated seconds in a second")
-    learning.add_argument("--steps", type=int, default=15_000, help="environment steps of RLPD")
+    learning.add_argument("--steps", type=int, default=8_000, help="environment steps of RLPD")
     learning.add_argument("--demonstrations", type=int, default=20)
     learning.add_argument("--states", action="store_true", help="the policy sees no pictures")
     learning.set_defaults(run=learn)
