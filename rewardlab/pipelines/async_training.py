@@ -72,6 +72,7 @@ class AsyncTraining(PolicyTraining):
 
     def _restore(self, learner: Worker) -> None:
         """Give a learner that was started again the state of the last checkpoint and what was sent since."""
+        learner.submit("set_progress", 0, self.total_env_steps).result()  # its chunks say how much is done
         learner.submit("set_rewards", self.rewards.rule, {}).result()
         if self.cfg.algorithm.sac.demo_path is not None:
             learner.submit("load_demonstrations").result()

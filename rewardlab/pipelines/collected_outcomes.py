@@ -52,7 +52,6 @@ class Outcomes:
         self.counts[outcome] += 1
         if self._live is not None:
             self._live.count_episode(outcome)
-            self._live.show(episodes=self.counts[SUCCESS] + self.counts[FAILURE], success=self.counts[SUCCESS])
 
     def _tell(self, message: str) -> None:
         self._say(message)  # robots tell the page themselves

@@ -30,7 +30,7 @@ LEARNED = {"actor": "state_dict", "policy": "policy_weights"}  # parts of a chec
 class Progress:
     """Counters of a run."""
 
-    iteration: int = 0  # iterations of rollout and update that are complete
+    iteration: int = 0  # iterations of rollout and update, with the one that goes on
     env_steps: int = 0
     updates: int = 0  # optimizer steps of the policy
     stopped: str | None = None  # why the run stopped early

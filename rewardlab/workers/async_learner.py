@@ -57,6 +57,7 @@ class AsyncLearner:
         self._wake = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
+        self._total_env_steps = 1  # of the run
         self._error: BaseException | None = None
         self._lock = threading.Lock()  # of what follows
         self._policy: PolicyVersion | None = None
@@ -67,6 +68,8 @@ class AsyncLearner:
     # Until `begin`, these run in the thread that calls them; from then on between two updates.
 
     def set_progress(self, env_steps: int, total_env_steps: int) -> None:
+        """Say how much of the run is done; from then on, each chunk that is added says it."""
+        self._total_env_steps = total_env_steps
         self._between_updates(lambda: self.actor.set_progress(env_steps, total_env_steps))
 
     def set_rewards(self, rule: RewardRule, models: Mapping[str, Any]) -> None:
@@ -195,6 +198,7 @@ class AsyncLearner:
         if chunk.number <= self._received:  # sent again after the learner was started again, which has read its log
             return
         self.actor.add(chunk.batch, chunk.env_steps)
+        self.actor.set_progress(chunk.env_steps, self._total_env_steps)
         with self._lock:
             self._received = chunk.number
 

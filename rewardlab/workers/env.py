@@ -17,6 +17,7 @@ from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.camera_frames import CameraFrames
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.end_on_success import EndOnSuccess
+from rewardlab.envs.robot.env import Counts
 from rewardlab.envs.step_results import executed_actions, flags_of_step, following_success, reports, says_success
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.frame_sizes import FrameSize
@@ -247,10 +248,11 @@ class EnvWorker:
         self.env.load_state_dict(state)
 
     def robot_figures(self) -> dict[str, float]:
-        """Return the control rates and counts of the robots, of the slowest where there are several."""
+        """Return the control rate of the robots, of the slowest where there are several, and sums of their counts."""
         figures: Any = self.env.unwrapped.call("figures")  # type: ignore[attr-defined]
         slowest = min(figures, key=lambda one: one.get("hz", 0.0))
-        return {f"robot/{name}": value for name, value in slowest.items()}
+        sums = {field.name: sum(one[field.name] for one in figures) for field in fields(Counts)}
+        return {f"robot/{name}": value for name, value in (slowest | sums).items()}
 
     def attach(self, live: LiveState) -> None:
         """Show on the page of a run what happens here: to each robot, or else to the first environment."""

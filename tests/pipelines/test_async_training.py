@@ -85,6 +85,20 @@ def test_updates_keep_to_the_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert stored(checkpoint)["updates"] <= 0.1 * 2 * ROLLOUT
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_schedules_follow_the_steps_that_the_learner_has(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if killed:
+        kill_learner(monkeypatch, 4)
+    more = ["algorithm.asynchronous.enabled=true", "algorithm.dqn.epsilon_steps=200", "actor.optim.schedule=cosine"]
+    more += ["algorithm.dqn.rollout_steps=10", "env.train.num_envs=4", "runner.max_epochs=8"]
+    where = [f"runner.logger.log_path={tmp_path}", "runner.logger.experiment_name=run"]
+    assert main(["run", "zoo/cartpole_dqn", *more, *where, "runner.save_interval=100"]) == 0
+    policy = stored(list_checkpoints(tmp_path / "run" / "checkpoints")[-1])["policy"]
+    assert policy["epsilon"] == pytest.approx(0.05)  # from step 200 on; the run has 320
+
+
 def kill_learner(monkeypatch: pytest.MonkeyPatch, at_iteration: int) -> list[int]:
     """Kill the learner's process when an iteration is sent; the list gets its process id."""
     killed: list[int] = []

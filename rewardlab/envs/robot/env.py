@@ -19,7 +19,7 @@ from gymnasium import spaces
 from rewardlab.envs.cameras import Frame, Size, resized
 from rewardlab.envs.closing import INTERRUPTIBLE, closed_after_errors
 from rewardlab.envs.robot.cameras import CheckedCamera, read_all
-from rewardlab.envs.robot.limits import ActionScale, Limits, read_action
+from rewardlab.envs.robot.limits import AXES, ActionScale, Limits, read_action
 from rewardlab.envs.robot.observation import STATE_SIZE, is_at, state_numbers
 from rewardlab.envs.robot.options import ResetConfig, ToleranceConfig
 from rewardlab.envs.robot.people import AllInputs
@@ -98,6 +98,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._state: RobotState | None = None
         self._hold = self._episode = 0
         self._measured_at = 0.0  # seconds of time.monotonic
+        self._gripper: float | None = None  # as last sent in this episode
         self._held, self._ending = threading.Event(), threading.Event()
         self._checked_spaces = False
         self._lock: RobotLock | None = RobotLock(self.robot.name)
@@ -119,6 +120,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         """Move to a new start: up, then aside, then down, in steps like those of an action."""
         super().reset(seed=seed)
         self._state = None  # steps are refused if this fails
+        self._gripper = None
         spread = np.asarray(self._start.spread)
         place = self.target[:3] + np.array([0, 0, self._start.height]) + self.np_random.uniform(-spread, spread)
         place = np.clip(place, self.limits.low, self.limits.high)
@@ -235,6 +237,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self.counts.clipped += bool(np.abs(command.pose[:3] - asked).max() > 1e-6)
         if self.watchdog is not None:
             self.watchdog.moving()  # before: this process may die in the middle of the call
+        self._gripper = command.gripper if command.gripper is not None else self._gripper
         return self.robot.act(command)
 
     def _read_state(self) -> None:
@@ -276,8 +279,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     def _of_person(self, motion: Floats) -> Floats:
         """Return a person's motion as an action: along the axes that actions have."""
-        names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
-        values = dict(zip(names, np.clip(motion, -1, 1), strict=True))
+        values = dict(zip(AXES, np.clip(motion, -1, 1).tolist(), strict=True))
+        if not values["gripper"]:  # no key of the gripper is held: it stays as it is
+            gripper = self._current.gripper if self._gripper is None else self._gripper
+            values["gripper"] = 2 * gripper - 1
         return np.array([values[axis] for axis in self.scale.axes])
 
     def _read_people(self) -> str | None:

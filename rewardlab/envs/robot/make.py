@@ -15,6 +15,7 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.options import read_block
+from rewardlab.envs.robot import franka, http_robot
 from rewardlab.envs.robot.cameras import CameraConfig, make_camera
 from rewardlab.envs.robot.env import RobotEnv
 from rewardlab.envs.robot.http_client import split_address
@@ -71,14 +72,14 @@ def make_robot_env(cfg: EnvConfig, options: RobotOptions) -> RobotEnv:
         )
     target = pose_of_angles(cfg.target_ee_pose)
     robot_type, settings = read_robot(options.robots[0])
-    address = _host_and_port(settings)
     limits = make_limits(target, options)
     scale = ActionScale(tuple(options.axes), options.limits.step, options.limits.rotation_step)
     seconds = options.watchdog_seconds
     with ExitStack() as opened:  # closed again if something after it fails
         cameras = {}
         for name, camera in {**options.cameras, **_own_cameras(options.robots[0])}.items():
-            cameras[name] = make_camera(name, camera, address)
+            of_robot = camera.url is not None and "{robot}" in camera.url
+            cameras[name] = make_camera(name, camera, _host_and_port(name, settings) if of_robot else "")
             opened.callback(cameras[name].close)
         people = AllInputs([])
         opened.callback(people.close)
@@ -124,9 +125,13 @@ def _own_cameras(robot: Mapping[str, Any]) -> dict[str, CameraConfig]:
     return {name: read_block(CameraConfig, FAMILY, f"cameras.{name}", block) for name, block in blocks.items()}
 
 
-def _host_and_port(settings: Mapping[str, Any]) -> str:
-    address = settings.get("robot_ip", settings.get("url"))
-    if address is None:
-        return ""
-    host, port = split_address(address, 5000 if "robot_ip" in settings else 8000, KEY)
-    return f"{host}:{port}"
+def _host_and_port(camera: str, settings: Mapping[str, Any]) -> str:
+    """Return what {robot} stands for in the address of a camera."""
+    for key, port in (("robot_ip", franka.PORT), ("url", http_robot.PORT)):
+        if key in settings:
+            host, found = split_address(settings[key], port, KEY)
+            return f"{host}:{found}"
+    raise ConfigError(
+        f"env.train.options.cameras.{camera}.url: found {{robot}}, but the robot has no robot_ip or url; expected "
+        "the camera's whole address"
+    )

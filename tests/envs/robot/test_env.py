@@ -156,6 +156,21 @@ def wait_until_stopped(env: RobotEnv, sim: Sim) -> int:
     return int(counts[-1])
 
 
+def test_a_person_who_moves_the_robot_lets_the_gripper_be(make_env: MakeEnv, sim: Sim, person: Queue) -> None:
+    """The peg would fall if the gripper half opened whenever another key is held."""
+    env = make_env(axes=["x", "y", "z", "gripper"])
+    env.people.add(person)
+    env.reset(seed=0)
+    env.step(np.array([0, 0, 0, -1], np.float32))  # the policy keeps it closed
+    person.hold([0, 1, 0, 0, 0, 0, 0])
+    *_, info = env.step(np.array([0, 0, 0, 1], np.float32))
+    assert info["executed_action"][3] == -1
+    assert sim.server.bench.truth()["held"]
+    person.hold([0, 0, 0, 0, 0, 0, 1])
+    *_, info = env.step(np.zeros(4, np.float32))
+    assert info["executed_action"][3] == 1  # its own key opens it
+
+
 def test_a_person_stops_the_robot_and_lets_it_go_on(make_env: MakeEnv, sim: Sim, person: Queue) -> None:
     env = make_env()
     env.people.add(person)
