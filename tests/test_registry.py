@@ -27,7 +27,7 @@ from rewardlab.rewards.zoo.hindsight import HERRewardModel
 class Mine(HERRewardModel):
     pass
 
-@POLICIES.register("still")
+@POLICIES.register("lazy")
 class Still:
     def __init__(self, env, seed):
         self.actions = np.zeros(env.action_space.shape, np.float32)
@@ -53,12 +53,12 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 def test_a_name_with_a_module_imports_it(own_module: Path) -> None:
     assert create_reward_model({"model_type": "own_things:mine"}).model_type == "mine"
     env = make_vec_env("tabletop/PickCube", num_envs=2)
-    assert not np.any(make_policy("own_things:still", env, seed=0).act(None))
+    assert not np.any(make_policy("own_things:lazy", env, seed=0).act(None))
 
 
 def test_a_checkpoint_of_ones_own_model_is_loaded_with_the_module_and_not_without(own_module: Path) -> None:
     path = create_reward_model({"model_type": "own_things:mine"}).save(own_module / "saved")
-    del REWARD_MODELS._entries["mine"], POLICIES._entries["still"], sys.modules["own_things"]
+    del REWARD_MODELS._entries["mine"], POLICIES._entries["lazy"], sys.modules["own_things"]
     with pytest.raises(RewardlabError, match="unknown reward model 'mine'"):
         load_reward_model(path)
     assert load_reward_model(path, overrides={"model_type": "own_things:mine"}).model_type == "mine"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rewardlab.data.process import Processed
 
 PROCESS_SUMMARY = "cut a recording of a robot into labelled episodes, without damaged and static ones"
-NEXT = "bash examples/reward/run_reward_training.sh --data {}"
+NEXT = "rewardlab train-reward --data {}"
 MOST_REASONS = 20  # that are printed
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rewardlab.data.atomic import replacing
+from rewardlab.data.crops import read_crops, write_crops
 from rewardlab.data.reader import StoredEpisode, read_episodes
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
@@ -27,6 +28,8 @@ def convert_episodes(
     with replacing(destination) as temporary:
         writer = EpisodeWriter(temporary, format, durable=False)
         written = {writer.write(episode.load()) for episode in progress(episodes)}
+        if crops := read_crops(sources):
+            write_crops(temporary, crops)
     return len(written)
 
 

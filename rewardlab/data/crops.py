@@ -11,26 +11,29 @@ from PIL import Image, ImageDraw
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.episodes import Episode
 from rewardlab.data.images import write_png
+from rewardlab.data.reader import episode_paths
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_crops import Crop, check_crop
 from rewardlab.input_files import read_file
 from rewardlab.keys import IMAGES
 
 CROPS = "crops.json"
-OUTCOMES = ("success", "failure")  # folders inside of a directory of processed episodes
 SIDE, GAP = 384, 12  # pixels of a drawn picture
 MARK, PAPER = (255, 196, 0), (250, 250, 250)
 
 
-def write_crops(directory: Path, crops: Mapping[str, Crop]) -> None:
-    """Record the crops, in pixels of the recorded frames by camera."""
+def write_crops(directory: Path, crops: Mapping[str, Sequence[float]]) -> None:
+    """Record the crops by camera: of the recorded frames, in pixels or shares."""
     content = {"crop": {camera: list(crop) for camera, crop in crops.items()}}
     replace_file(directory / CROPS, (json.dumps(content, indent=2) + "\n").encode(), durable=False)
 
 
 def read_crops(paths: Sequence[str | Path]) -> dict[str, tuple[float, float, float, float]]:
-    """Return the crops that directories of episodes record; a ConfigError if they disagree."""
-    found = {str(path): _read(Path(path)) for path in paths}
+    """Return the crops that the directories of these episodes record; a ConfigError if they disagree."""
+    directories = {file.parent for path in paths for file in episode_paths(Path(path))} or {
+        Path(path) for path in paths
+    }
+    found = {str(directory): _read(directory) for directory in sorted(directories)}
     first, crops = next(iter(found.items()), ("", {}))
     for path, others in found.items():
         if others != crops:
@@ -41,13 +44,12 @@ def read_crops(paths: Sequence[str | Path]) -> dict[str, tuple[float, float, flo
     return crops
 
 
-def _read(path: Path) -> dict[str, tuple[float, float, float, float]]:
-    directory = path.parent if path.is_file() else path
-    if directory.name in OUTCOMES:  # collected_data/success has the crops of collected_data
-        directory = directory.parent
-    file = directory / CROPS
-    if not file.is_file():
+def _read(directory: Path) -> dict[str, tuple[float, float, float, float]]:
+    """Return the crops beside some episodes, or beside the folder of their outcome."""
+    files = [place / CROPS for place in (directory, directory.parent) if (place / CROPS).is_file()]
+    if not files:
         return {}
+    file = files[0]
     try:
         crops = json.loads(read_file(file))["crop"]
         return {str(camera): check_crop(crop, f"{file}: {camera}") for camera, crop in crops.items()}

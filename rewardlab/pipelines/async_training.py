@@ -60,7 +60,10 @@ class AsyncTraining(PolicyTraining):
         chunks = list(self.log.read(received))
         if chunks:
             self.progress.iteration, self.progress.env_steps = chunks[-1].number + 1, chunks[-1].env_steps
-            self.completed = self.progress.iteration
+        elif (unknown := received + 1 - self.progress.iteration) > 0:  # saved after the learner was started again
+            self.progress.iteration += unknown
+            self.progress.env_steps += unknown * self.cfg.algorithm.rollout_steps * self.cfg.env.train.num_envs
+        self.completed = self.progress.iteration
         self._begin_learning(after=received)
 
     def _begin_learning(self, after: int) -> None:

@@ -56,8 +56,8 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
     before = _episodes_in(plan)
     if before and not append:
         raise DataError(
-            f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with --append "
-            "(other episodes are drawn then, so that none is written twice)"
+            f"{plan.save_dir} already has {before} episodes. Choose another directory, or add to it with "
+            "`rewardlab collect ... --append` (other episodes are drawn then, so that none is written twice)"
         )
     # What is there already moves the seeds on, or (append) the same episodes would come again. Environment and policy
     # use independent RNG streams.

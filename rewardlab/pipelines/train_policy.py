@@ -1,5 +1,6 @@
 """Trains a policy with the environment's reward (stage 1) or with learned rewards (stage 3)."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from rewardlab.live_state import LiveState
 from rewardlab.pipelines.async_training import AsyncTraining
 from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
-from rewardlab.pipelines.stopped_run import stopped_run
+from rewardlab.pipelines.stopped_run import resume_command, stopped_run
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import (
@@ -71,6 +72,10 @@ def run(
             report = _write_report(cfg, training, out)
         except StorageError as error:
             raise after_making_room(error, _newest_checkpoint(cfg)) from error
+        except KeyboardInterrupt:
+            if (saved := _newest_checkpoint(cfg)) is not None:
+                print_line(console, f"continue: {resume_command(out, saved)}")
+            raise
     if training.progress.stopped:
         print_line(console, f"stopped: {training.progress.stopped}")
     for name, path in (("checkpoint", training.checkpoint), ("report", report)):
@@ -159,7 +164,8 @@ def _begin(
 
 
 def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveState | None) -> None:
-    total = training.cfg.runner.max_epochs
+    cfg = training.cfg
+    total = math.ceil(training.total_env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))
     # Where a worker died there may be something left to save: `abandon` closes the environments then.
     closed = closed_after_errors(training.close, except_for=(ProcessDied, ProcessLost, NodeLost))
     with closed, RunLog(out, total=total, console=console) as log:

@@ -203,7 +203,8 @@ class ActorWorker:
         scored, kept = {}, None
         if with_frames:
             ended = demos["terminated"] | demos["truncated"]
-            kept = torch.stack([term.scored_steps(ended) for term in with_frames]).any(0)
+            every = torch.ones_like(ended)  # each claim counts where claims end episodes, whichever are rewarded
+            kept = torch.stack([every if t.ends_episode else t.scored_steps(ended) for t in with_frames]).any(0)
             scored = {camera: images[kept] for camera, images in frames.items()}
         batch = pack(demos, scored, kept)
         demos.update(batch.rows.select(FRAME, strict=False))

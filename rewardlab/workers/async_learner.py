@@ -19,6 +19,7 @@ from rewardlab.run_state import load_state, save_state
 from rewardlab.workers.actor import ActorWorker
 
 IDLE = 0.05  # seconds between two looks for new transitions while no update is due
+SPEED_SECONDS = 2.0  # over which the speed of updates is measured
 NICENESS = 10  # acting goes first where both share a core
 
 
@@ -64,6 +65,7 @@ class AsyncLearner:
         self._metrics: list[dict[str, float]] = []
         self._received = -1
         self._begun = (time.perf_counter(), 0)
+        self._updates_per_second = 0.0
 
     # Until `begin`, these run in the thread that calls them; from then on between two updates.
 
@@ -150,11 +152,13 @@ class AsyncLearner:
             self._thread.join()
 
     def _speed(self) -> dict[str, float]:
-        """Return the updates per second since the last call."""
+        """Return the updates per second, measured anew every SPEED_SECONDS."""
         now, updates = time.perf_counter(), self.actor.learner.updates
         start, before = self._begun
-        self._begun = (now, updates)
-        return {"updates_per_second": (updates - before) / max(now - start, 1e-9)}
+        if now - start >= SPEED_SECONDS:
+            self._begun = (now, updates)
+            self._updates_per_second = (updates - before) / (now - start)
+        return {"updates_per_second": self._updates_per_second}
 
     def _between_updates(self, task: Callable[[], Any]) -> Any:
         """Run a task in the learning thread, or here if that does not run; return its result."""

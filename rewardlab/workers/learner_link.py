@@ -19,6 +19,7 @@ from rewardlab.workers.async_learner import LearnerState, PolicyVersion
 from rewardlab.workers.group import Worker, WorkerDied
 
 EXCHANGE = 0.1  # seconds between two exchanges while nothing is to be sent
+LONGEST_END = 300.0  # seconds for what is under way at the end of a run, such as a checkpoint
 DEATHS_IN_A_ROW = 3  # of the learner, without an exchange in between, after which the run stops
 
 
@@ -52,6 +53,7 @@ class LearnerLink:
         self._error: BaseException | None = None
         self._ending = threading.Event()
         self._next_number = 0
+        self._unlogged: list[Chunk] = []  # taken from the queue, and not on disk yet
         self._deaths_in_a_row = 0
         self._thread: threading.Thread | None = None
 
@@ -121,11 +123,15 @@ class LearnerLink:
         """Stop exchanging; what was sent before is still logged."""
         self._ending.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(LONGEST_END)
+            if self._thread.is_alive():
+                raise ProcessLost(f"{self.worker.name}: it does not answer; what was sent to it is logged")
         while not self._queue.empty():  # of a link that ended with an error
             item = self._queue.get()
             if isinstance(item, Chunk):
-                self.log.append(item)
+                self._unlogged.append(item)
+        for chunk in self._unlogged:  # in order: after one that cannot be written, the others would be of no use
+            self.log.append(chunk)
 
     def _run(self) -> None:
         try:
@@ -136,8 +142,10 @@ class LearnerLink:
 
     def _exchange_once(self) -> None:
         chunks, task = self._take()
-        for chunk in chunks:
-            self.log.append(chunk)
+        self._unlogged += chunks
+        while self._unlogged:
+            self.log.append(self._unlogged[0])
+            self._unlogged.pop(0)
         with self._lock:
             known = self._heard.policy or self._heard.acting
         try:

@@ -91,7 +91,7 @@ def test_the_workflow_of_a_robot(
 
     assert run_line(PROCESS.replace("/path/to/your/input_data.pkl", str(recording))) == 0
     collected = recording.parent / "collected_data"
-    assert f"next: bash examples/reward/run_reward_training.sh --data {collected}" in capsys.readouterr().out
+    assert f"next: rewardlab train-reward --data {collected}" in capsys.readouterr().out
     summary = summarize(collected)
     assert summary.success_episodes == 4
     assert summary.success_frames >= 4 * 20  # each episode holds success for 20 steps

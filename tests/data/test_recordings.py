@@ -166,7 +166,7 @@ def test_damaged_episodes_are_dropped_and_the_others_kept(tmp_path: Path, capsys
     assert "observation.images.side is in some of its transitions only" in printed
     assert "transitions 42 to 55, damaged" in printed
     assert "transitions 56 to 69, damaged: transition 60: no 'obs' and 'next_obs'" in printed
-    assert f"next: bash examples/reward/run_reward_training.sh --data {tmp_path / 'collected_data'}" in printed
+    assert f"next: rewardlab train-reward --data {tmp_path / 'collected_data'}" in printed
     assert len(read_episodes(tmp_path / "collected_data")) == 2
 
 

@@ -16,7 +16,7 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import Frame
 from rewardlab.envs.robot.env import RobotEnv
 from rewardlab.envs.robot.limits import AXES, Limits
-from rewardlab.envs.robot.make import make_robot_env
+from rewardlab.envs.robot.make import check_cameras, make_robot_env
 from rewardlab.envs.robot.options import RobotOptions
 from rewardlab.envs.robot.people import GamePad
 from rewardlab.envs.robot.poses import angles_of, turn_between
@@ -55,6 +55,7 @@ def check_robot(cfg: EnvConfig, options: RobotOptions, may_move: Callable[[str],
     """
     env = make_robot_env(cfg, replace(options, input=()))
     try:
+        check_cameras(cfg, env.camera_names)
         yield from _without_motion(env, options)
         yield from _with_motion(env, options, may_move)
     except _Ended as end:

@@ -229,7 +229,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     def _send(self, motion: Floats, gripper: float | None) -> Command:
         """Send a motion from the last measured state, within the limits; nothing while a person has stopped it."""
         self._check_not_ending()
-        if self._held.is_set() or (self._live is not None and self._live.stopped):
+        if self._is_stopped():
             return Command(self._current.pose.copy())  # pressed since people's input was read: the next step holds
         command = self.limits.command(self._current, motion, gripper)
         self.limits.check_command(self._current, command)
@@ -238,7 +238,15 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         if self.watchdog is not None:
             self.watchdog.moving()  # before: this process may die in the middle of the call
         self._gripper = command.gripper if command.gripper is not None else self._gripper
-        return self.robot.act(command)
+        sent = self.robot.act(command)
+        if self._is_stopped():  # in the meantime: the command may have come after the stop
+            self._stop()
+        self._check_not_ending()
+        return sent
+
+    def _is_stopped(self) -> bool:
+        """Return whether a person has stopped it, in whatever thread."""
+        return self._held.is_set() or (self._live is not None and self._live.stopped)
 
     def _read_state(self) -> None:
         self._state = self.robot.observe()
@@ -316,11 +324,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._rate.begin()
 
     def _stop(self) -> None:
+        """Stop the robot. If it cannot be stopped, its watchdog goes on to watch, and will try."""
         self.counts.stops += 1
-        try:
-            self.robot.stop()
-        finally:
-            self._idle()
+        self.robot.stop()
+        self._idle()
 
     def _say(self, words: str, *, alarm: bool = False) -> None:
         if self._live is not None:
@@ -352,6 +359,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 self.robot.reset()
                 if not stopped:  # else it would go on to where it was last told to, once its errors are cleared
                     self.robot.stop()
+                    self._idle()
                     stopped = True
                 self._measure()
                 self.limits.check_state(self._current)
@@ -361,9 +369,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 if isinstance(again, RobotStopped):
                     raise
                 if time.monotonic() >= end:
+                    state = "is stopped" if stopped else "could not be told to stop: it holds its last target"
                     raise RobotError(
-                        f"{again}. The robot is stopped, and finished episodes are on disk. (It was waited for "
-                        f"{self._patience:g} s: env.train.options.patience_seconds)"
+                        f"{again}. The robot {state}. (It was waited for {self._patience:g} s: "
+                        "env.train.options.patience_seconds)"
                     ) from error
             self._ending.wait(min(RETRY_SECONDS, max(0.0, end - time.monotonic())))
 
@@ -391,6 +400,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         if not joints or np.linalg.norm(here - self._current.pose[:3]) <= self.limits.step:
             self._go(np.array([*here[:2], height]))
         if joints:
+            if self._read_people() == STOP or self._is_stopped():
+                self._hold_still()
             self._idle()
             self.robot.reset(joints=True)
             self._read_state()

@@ -1,7 +1,7 @@
 """Builds the environment of one robot or several from its part of a config."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from rewardlab.envs.robot.robots import KEY, make_robot
 from rewardlab.envs.robot.watchdog import Watchdog
 from rewardlab.envs.single import finish
 from rewardlab.errors import ConfigError
+from rewardlab.registry import unknown_name
 
 EPISODE_STEPS = 100
 
@@ -59,6 +60,7 @@ def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     options = read_options(cfg.id, cfg.options)
     env = make_robot_env(cfg, options)
     with closed_after_errors(env.close):
+        check_cameras(cfg, env.camera_names)
         limit = cfg.max_episode_steps or EPISODE_STEPS
         return finish(env, dataclasses.replace(cfg, max_episode_steps=limit))
 
@@ -100,6 +102,16 @@ def make_robot_env(cfg: EnvConfig, options: RobotOptions) -> RobotEnv:
         )
         opened.pop_all()  # now the environment closes them
         return env
+
+
+def check_cameras(cfg: EnvConfig, names: Sequence[str]) -> None:
+    """Raise if the config wants pictures of a camera that it does not describe, before anything moves."""
+    for camera in cfg.cameras if names or "images" in cfg.obs_mode else ():
+        if camera not in names:
+            raise ConfigError(
+                f"env.train.cameras: {unknown_name('camera', camera, names)}. Cameras are described in "
+                "env.train.options.cameras"
+            )
 
 
 def make_limits(target: Any, options: RobotOptions) -> Limits:

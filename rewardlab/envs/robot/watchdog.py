@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +120,16 @@ def watch(source: int, told: int, robot_type: str, settings: Mapping[str, Any], 
 
 def _stop(robot_type: str, settings: Mapping[str, Any], reason: str) -> bool:
     """Stop the robot; return whether it says that it did."""
-    robot = make_robot(robot_type, settings)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            robot.stop()
-            say_error(f"watchdog: stopped {robot.name}: {reason}")
-            robot.close()
-            return True
+            with closing(make_robot(robot_type, settings)) as robot:
+                robot.stop()
+                say_error(f"watchdog: stopped {robot.name}: {reason}")
+                return True
         except Exception as error:  # an adapter of a user may raise anything
             if attempt == ATTEMPTS:
-                say_error(f"watchdog: {robot.name} could not be stopped ({reason}): {error}")
+                say_error(f"watchdog: the robot could not be stopped ({reason}): {error}")
         time.sleep(PAUSE)
-    robot.close()
     return False
 
 

@@ -100,7 +100,7 @@ def test_a_robot_that_answers_nonsense_or_too_late_is_an_error(
     env.reset(seed=0)
     before = sim.statistics()
     sim.faults(**faults)
-    with pytest.raises(RobotError, match=r"(expected|it took too long).*The robot is stopped"):
+    with pytest.raises(RobotError, match=r"(expected|it took too long).*The robot could not be told to stop"):
         env.step(FORWARD)
     after = sim.statistics()
     assert after["largest_step"] < 0.03, "nothing was sent on the word of nonsense"
