@@ -158,9 +158,11 @@ class AsyncTraining(PolicyTraining):
                 with suppress(RewardlabError):  # what was logged is on disk, and what ended the run says more
                     self._wait_for_saved()
                     self.save()
-            self.link.end()
-            with suppress(RewardlabError):
-                self.actor.submit("end").result(30)
+            try:
+                self.link.end()
+            finally:
+                with suppress(RewardlabError):
+                    self.actor.submit("end").result(30)
 
     def _stop_acting(self) -> None:
         """Close the environments: robots must not stand under control while a checkpoint is written."""

@@ -209,13 +209,15 @@ def test_resuming_keeps_what_was_learned(tmp_path: Path, monkeypatch: pytest.Mon
     assert stored(again)["updates"] >= stored(first)["updates"] >= 3
 
 
-def test_demonstrations_end_at_claims_as_episodes_do(tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("mode", ["per_step", "terminal"])
+def test_demonstrations_end_at_claims_as_episodes_do(mode: str, tmp_path: Path, model: Path) -> None:
     cfg = load_config(
         "tabletop_pickcube", ["data.collection.episodes=3", f"data.collection.save_dir={tmp_path / 'demos'}"]
     )
     collect.run(cfg)
     demos = [f"algorithm.sac.demo_path={tmp_path / 'demos'}", "env.train.image_size=[3,64,64]"]
     more = ["reward.model.ends_episode=true", "reward.model.resize=allow", "env.train.success_hold_steps=2"]
+    more.append(f"reward.reward_mode={mode}")
     checkpoint = train(
         tmp_path / "run", *ASYNC, *learned(model, *more), *demos, "reward.reward_threshold=0.01", "runner.max_epochs=2"
     )

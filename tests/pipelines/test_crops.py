@@ -17,7 +17,7 @@ from rewardlab.cli import main
 from rewardlab.config import load_config
 from rewardlab.config.schema import RewardConfig, RewardModelConfig
 from rewardlab.data import Episode, EpisodeWriter, read_episodes
-from rewardlab.data.crops import CROPS, draw_crop, write_crops
+from rewardlab.data.crops import CROPS, draw_crop, read_crops, write_crops
 from rewardlab.data.frames import tabulate
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.transition_file import RecordingWriter
@@ -320,3 +320,12 @@ def make_recording(tmp_path: Path, data: Path) -> Callable[[], Path]:
         return writer.path
 
     return make
+
+
+def test_the_crop_goes_with_the_episodes(data: Path, tmp_path: Path) -> None:
+    """To a copy in another format, and to a directory above them."""
+    assert read_crops([data]) == {"base_camera": CROP}
+    assert main(["data", "convert", str(data), str(tmp_path / "pickles"), "--format", "pickle"]) == 0
+    assert read_crops([tmp_path / "pickles"]) == {"base_camera": CROP}
+    shutil.copytree(data, tmp_path / "logs" / "first")
+    assert read_crops([tmp_path / "logs"]) == {"base_camera": CROP}

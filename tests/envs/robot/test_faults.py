@@ -15,6 +15,7 @@ from sim_robot import SPEED, TARGET, MakeEnv, Sim, SimProcess, call, start_comma
 
 from rewardlab.envs.robot.env import RobotEnv
 from rewardlab.envs.robot.protocol import RobotError, RobotStopped
+from rewardlab.envs.robot.watchdog import MOVING
 
 STILL = np.zeros(3, np.float32)
 FORWARD = np.array([0.0, 0.0, -1.0], np.float32)
@@ -305,3 +306,42 @@ def test_ctrl_c_ends_a_collection_in_order(sim: Sim, tmp_path: Path) -> None:
     assert errors.strip().endswith("interrupted")
     wait_for(lambda: is_stopped(sim))
     assert TARGET[0] - 0.2 < sim.pose()[0] < TARGET[0] + 0.2
+
+
+def test_a_robot_that_could_not_be_stopped_stays_watched(make_env: MakeEnv, sim: Sim) -> None:
+    """The program cannot reach the robot any more, and ends: its watchdog still tries, and can once it is back."""
+    env = make_env(watchdog_seconds=60.0, patience_seconds=0.2)
+    env.reset(seed=0)
+    env.step(FORWARD)
+    sim.faults(garbage=True)
+    with pytest.raises(RobotError, match="could not be told to stop"):
+        env.step(FORWARD)
+    assert env.watchdog is not None
+    assert env.watchdog._state == MOVING
+    sim.faults(garbage=False)
+    before = sim.statistics()["commands"]
+    env.robot.stop = _fail  # type: ignore[method-assign]
+    env.close()
+    assert sim.statistics()["commands"] == before + 1, "the watchdog has stopped it"
+
+
+def _fail() -> None:
+    raise RobotError("no way to it")
+
+
+def test_a_stop_that_overtakes_a_command_is_made_again(make_env: MakeEnv, sim: Sim) -> None:
+    env = make_env()
+    env.reset(seed=0)
+    act = env.robot.act
+
+    def act_after_a_stop(command: Any) -> Any:
+        env._held.set()
+        env.robot.stop()
+        return act(command)
+
+    env.robot.act = act_after_a_stop  # type: ignore[method-assign]
+    stops = env.counts.stops
+    env._send(np.array([0, 0, -0.02, 0, 0, 0]), None)
+    assert env.counts.stops == stops + 1
+    wait_for(lambda: np.linalg.norm(sim.server.bench._target[:3] - sim.pose()[:3]) < 0.004)
+    env._held.clear()
