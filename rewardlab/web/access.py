@@ -73,10 +73,10 @@ class Access:
         if path is None:
             return "The token is missing or another one. Open the whole address that the run printed when it started."
         host = headers.get("host", "")
-        if self.token is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if self.token is None and not is_loopback(_host_of(f"//{host}")):
             return "This page is for this machine only: open it as http://localhost:<port>/."
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin not in (None, f"http://{host}", f"https://{host}"):  # the latter behind a proxy
             return "Requests from pages of other servers are refused."
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and method != "GET":
             return "Requests from pages of other servers are refused."
@@ -84,3 +84,10 @@ class Access:
         if method == "POST" and headers.get("content-type", "").partition(";")[0] != "application/json":
             return "Expected JSON with the content type application/json."
         return None
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # such as "//["
+        return ""

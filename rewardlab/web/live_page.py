@@ -94,16 +94,19 @@ class LivePage:
     async def motion(self, request: Request) -> Response:
         body = await _body(request)
         motion = body.get("motion")
-        numbers = isinstance(motion, list) and all(type(share) in (int, float) for share in motion)
-        if not isinstance(motion, list) or not numbers or len(motion) != AXES or not all(map(math.isfinite, motion)):
-            raise BadRequest(f"motion: expected {AXES} finite numbers from -1 to 1")
+        if not (
+            isinstance(motion, list)
+            and len(motion) == AXES
+            and all(type(share) in (int, float) and -1 <= share <= 1 for share in motion)
+        ):
+            raise BadRequest(f"motion: expected {AXES} numbers from -1 to 1")
         self._env(body.get("env"), controls=True).hold(motion)
         return _json({})
 
     def _env(self, number: Any, *, controls: bool = False) -> LiveEnv:
         envs = self.live.envs
         text = str(number)
-        if not text.isdecimal() or int(text) >= len(envs):
+        if not text.isdecimal() or len(text) > 9 or int(text) >= len(envs):
             raise BadRequest(f"env: found {text[:20]!r}, expected the number of one of {len(envs)} environments")
         env = envs[int(text)]
         if controls and not env.controls:
@@ -127,7 +130,7 @@ async def _body(request: Request) -> dict[str, Any]:
         raise BadRequest(f"expected a body of at most {LARGEST_BODY} bytes")
     try:
         body = json.loads(await request.body())
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise BadRequest("expected a JSON object")

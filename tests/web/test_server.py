@@ -73,7 +73,7 @@ def test_the_page_loads_nothing_from_elsewhere(server: PageServer) -> None:
         assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", content)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8008", "127.0.0.1.evil.example", "10.0.0.1", ""])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8008", "127.0.0.1.evil.example", "10.0.0.1", "", "["])
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/state"), ("POST", "/stop")])
 def test_other_names_of_the_server_are_refused(server: PageServer, host: str, method: str, path: str) -> None:
     assert call(server, method, path, {} if method == "POST" else None, Host=host)[0] == 403
@@ -90,6 +90,7 @@ def test_names_of_this_machine_are_answered(server: PageServer, host: str) -> No
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://localhost:1"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Content_Type": "text/plain"},
@@ -137,9 +138,12 @@ def test_every_request_needs_the_token_where_other_machines_reach_the_server(liv
         ("/press", [], "expected a JSON object"),
         ("/press", b"{", "expected a JSON object"),
         ("/press", b" " * 20_000, "at most 10000 bytes"),
-        ("/motion", {"env": 0, "motion": [1] * 6}, "motion: expected 7 finite numbers"),
-        ("/motion", b'{"env": 0, "motion": [NaN, 0, 0, 0, 0, 0, 0]}', "motion: expected 7 finite numbers"),
-        ("/motion", {"env": 0, "motion": ["1"] * 7}, "motion: expected 7 finite numbers"),
+        ("/motion", {"env": 0, "motion": [1] * 6}, "motion: expected 7 numbers from -1 to 1"),
+        ("/motion", b'{"env": 0, "motion": [NaN, 0, 0, 0, 0, 0, 0]}', "motion: expected 7 numbers from -1 to 1"),
+        ("/motion", {"env": 0, "motion": [10**400, 0, 0, 0, 0, 0, 0]}, "motion: expected 7 numbers from -1 to 1"),
+        ("/press", {"env": 10**3000, "event": "success"}, "env: found '1000"),
+        ("/press", b"[" * 9_000, "expected a JSON object"),
+        ("/motion", {"env": 0, "motion": ["1"] * 7}, "motion: expected 7 numbers from -1 to 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
