@@ -82,7 +82,8 @@ class LiveEnv:
         self._events: list[str] = []
         self._motion: tuple[npt.NDArray[np.float64], float] | None = None
         self._on_stop: Callable[[], Any] | None = None
-        self._stopped = False
+        # A person has stopped it and not let it go on yet; true before the run has read that event.
+        self.stopped = False
 
     # The run writes and reads:
 
@@ -122,22 +123,13 @@ class LiveEnv:
             held = self._motion is not None and time.monotonic() - self._motion[1] < HELD_SECONDS
             return self._motion[0] if held and self._motion is not None else None
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a person has stopped it and not let it go on yet; true before the run has read that event."""
-        return self._stopped
-
-    @stopped.setter
-    def stopped(self, stopped: bool) -> None:
-        self._stopped = stopped
-
     # The page writes and reads:
 
     def press(self, event: str) -> None:
         """Queue an event. One that goes on after a stop that the run has not read yet takes that stop back."""
         with self._lock:
             if event in (STOP, RESUME):
-                self._stopped = event == STOP
+                self.stopped = event == STOP
                 self._motion = None
             if event == RESUME and STOP in self._events:
                 self._events = [other for other in self._events if other != STOP]
@@ -166,7 +158,7 @@ class LiveEnv:
             return EnvSnapshot(
                 self.name,
                 self.controls,
-                self._stopped,
+                self.stopped,
                 dict(self._values),
                 list(self._probabilities),
                 list(self._frames),
@@ -194,9 +186,15 @@ class LiveState:
     # The run writes:
 
     def env(self, name: str, *, controls: bool = False) -> LiveEnv:
-        """Add an environment, in the place of an earlier one with its name; `controls`: people can move and stop it."""
+        """Add an environment, in the place of an earlier one with its name; `controls`: people can move and stop it.
+
+        One that a person has stopped stays stopped.
+        """
         with self._lock:
+            earlier = self._envs.get(name)
             env = self._envs[name] = LiveEnv(name, self, controls=controls)
+        if earlier is not None and earlier.stopped:
+            env.press(STOP)
         return env
 
     def show(self, **values: float | str) -> None:

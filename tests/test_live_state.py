@@ -105,3 +105,15 @@ def test_a_snapshot_is_a_copy() -> None:
     assert (before.envs[0].values, after.envs[0].values) == ({"hold": 1}, {"hold": 2})
     assert (before.envs[0].frame_number, after.envs[0].frame_number) == (1, 2)
     assert (before.outcomes, after.outcomes) == ({"success": 1}, {"success": 2})
+
+
+def test_a_robot_that_is_attached_again_stays_stopped() -> None:
+    """A run that goes back to a checkpoint builds its environments anew."""
+    live = LiveState()
+    live.env("robot", controls=True)
+    live.stop()
+    again = live.env("robot", controls=True)
+    assert again.stopped
+    assert again.take_events() == ["stop"]
+    again.press("resume")
+    assert not live.env("robot", controls=True).stopped
