@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pickle
 import re
 import select
 import signal
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -142,3 +144,27 @@ def end_with_parent(pipe: int) -> None:
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([pipe], [], [], 0)[0]:  # it was closed before
         os._exit(1)
+
+
+@dataclass
+class Answer:
+    """What a call in the other process returned or raised."""
+
+    number: int  # of the call
+    result: Any = None
+    error: BaseException | None = None
+    traceback: str = ""
+    warnings: list[tuple[str, type[Warning]]] = field(default_factory=list)
+
+
+def packed_answer(answer: Answer, unsendable: Callable[[Exception], Exception]) -> bytes:
+    """Pickle an answer; where that fails, one whose error says so. `unsendable` words it for a result."""
+    try:
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        answer.warnings = [(text, UserWarning) for text, _ in answer.warnings]
+        if answer.error is not None:  # of a class that cannot be pickled
+            answer.error = RuntimeError(f"{type(answer.error).__name__}: {answer.error}")
+        else:
+            answer.result, answer.error = None, unsendable(error)
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)

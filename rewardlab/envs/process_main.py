@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,11 +19,11 @@ import cv2
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate
 
-from rewardlab.child_process import end_with_parent
+from rewardlab.child_process import Answer, end_with_parent, packed_answer
 from rewardlab.envs.cameras import Size
 from rewardlab.envs.copies import CopyDescription, CopyGroup, CopyStep, Info
 from rewardlab.envs.drawing_drivers import choose_drivers_on_import
-from rewardlab.envs.processes import Answer, FramePlaces
+from rewardlab.envs.processes import FramePlaces
 from rewardlab.envs.shared_memory import SharedMemory, rows_of, shared_observations
 from rewardlab.errors import ConfigError, DataError
 
@@ -100,9 +101,9 @@ def main(name: str, connection: int, parent: int, observations: int, frames: int
             except (EOFError, OSError):  # the parent has closed its end
                 break
             answer = _answer(served, number, method, args)
+            answer.warnings, shown[:] = list(shown), []
             with suppress(OSError):  # closed in the meantime: the last message is to close the environments
-                channel.send_bytes(_packed(answer, shown, name))
-            shown.clear()
+                channel.send_bytes(packed_answer(answer, partial(_unsendable, name)))
     sys.stdout.flush()
     os._exit(0)  # what simulators do when Python takes them apart is of no interest
 
@@ -114,21 +115,11 @@ def _answer(served: CopyProcess, number: int, method: str, args: tuple[Any, ...]
         return Answer(number, error=error, traceback="".join(traceback.format_exception(error)))
 
 
-def _packed(answer: Answer, shown: list[tuple[str, type[Warning]]], name: str) -> bytes:
-    answer.warnings = shown
-    try:
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        answer.warnings = [(text, UserWarning) for text, _ in shown]
-        if answer.error is not None:  # of a class that cannot be pickled
-            answer.error = RuntimeError(f"{type(answer.error).__name__}: {answer.error}")
-        else:
-            answer.result = None
-            answer.error = DataError(
-                f"'{name}' returns something that cannot be sent to another process ({error}): keep it out of its "
-                "infos, or set env.train.processes=1"
-            )
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+def _unsendable(name: str, reason: Exception) -> Exception:
+    return DataError(
+        f"'{name}' returns something that cannot be sent to another process ({reason}): keep it out of its infos, or "
+        "set env.train.processes=1"
+    )
 
 
 if __name__ == "__main__":

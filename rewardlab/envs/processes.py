@@ -12,14 +12,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from rewardlab.child_process import ChildProcess
+from rewardlab.child_process import Answer, ChildProcess
 from rewardlab.data.episodes import Array
 from rewardlab.envs.shared_memory import SharedMemory
 from rewardlab.errors import ConfigError, ProcessDied, ProcessLost, RewardlabError
@@ -35,17 +34,6 @@ _ONE_THREAD = {
 }
 
 FramePlaces: TypeAlias = dict[str, tuple[tuple[int, ...], str, int]]  # camera -> shape, dtype and offset of its frames
-
-
-@dataclass
-class Answer:
-    """What a call in the other process returned or raised."""
-
-    number: int  # of the call
-    result: Any = None
-    error: BaseException | None = None
-    traceback: str = ""
-    warnings: list[tuple[str, type[Warning]]] = field(default_factory=list)
 
 
 class ProcessTraceback(Exception):

@@ -7,26 +7,14 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
-from rewardlab.child_process import ChildProcess
+from rewardlab.child_process import Answer, ChildProcess, packed_answer
 from rewardlab.workers.group import Future, Guard, T, Worker, WorkerDied, resolve_argument
 
 POLL = 0.5  # seconds after which a closed channel is noticed at the latest
-
-
-@dataclass
-class Answer:
-    """What a call returned or raised in the other process."""
-
-    number: int  # of the call
-    result: Any = None
-    error: BaseException | None = None
-    traceback: str = ""
-    warnings: list[tuple[str, type[Warning]]] = field(default_factory=list)
 
 
 class ProcessFuture(Future[T]):
@@ -161,16 +149,8 @@ def serve(receive: Callable[[], bytes], send: Callable[[bytes], None]) -> None:
             answer = Answer(number, error=error, traceback=traceback.format_exc())
         answer.warnings, shown[:] = list(shown), []
         with suppress(OSError):
-            send(_packed(answer))
+            send(packed_answer(answer, _unsendable))
 
 
-def _packed(answer: Answer) -> bytes:
-    try:
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        if answer.error is not None:
-            answer.error = RuntimeError(f"{type(answer.error).__name__}: {answer.error}")
-        else:
-            answer.result, answer.error = None, RuntimeError(f"a result cannot be sent to another process: {error}")
-        answer.warnings = [(text, UserWarning) for text, _ in answer.warnings]
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+def _unsendable(reason: Exception) -> Exception:
+    return RuntimeError(f"a result cannot be sent to another process: {reason}")
