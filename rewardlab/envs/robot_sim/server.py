@@ -47,6 +47,7 @@ class SimServer(ThreadingHTTPServer):
         self.bench = Bench(options.task, speed=options.speed, seed=options.seed)
         self.calls = Calls(self.bench, options.faults, options.seed)
         self.pictures = Pictures(self.bench, options.image_size, options.seed)
+        self.chance = random.Random(options.seed)  # what jitter and lost calls are drawn from
         self.closing = threading.Event()
         try:
             super().__init__((options.host, options.port), Handler)
@@ -98,8 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         faults = self.server.calls.faults
         if not path.startswith("/sim/"):
             if faults.latency or faults.jitter:
-                time.sleep(faults.latency + random.random() * faults.jitter)
-            if faults.dropped and random.random() < faults.dropped:
+                time.sleep(faults.latency + self.server.chance.random() * faults.jitter)
+            if faults.dropped and self.server.chance.random() < faults.dropped:
                 self.close_connection = True
                 return
         if path not in PATHS:
