@@ -9,6 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.make_copies import make_copies
+from rewardlab.envs.missing import is_of_vulkan, missing_vulkan_driver
 from rewardlab.envs.opengl import is_of_opengl, unusable_backend
 from rewardlab.envs.single import NO_LIMIT, finish
 from rewardlab.errors import ConfigError, user_traceback
@@ -48,6 +49,8 @@ def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     except Exception as error:
         if is_of_opengl(error):
             raise unusable_backend(cfg.id, error) from error
+        if is_of_vulkan(error):
+            raise missing_vulkan_driver(cfg.id, str(error)) from error
         if user_traceback(error) is not None:  # in its constructor
             raise
         what = "does not take these options" if isinstance(error, TypeError) else f"fails with {type(error).__name__}"

@@ -16,6 +16,11 @@ def missing_package(env_id: str, package: str, extra: str) -> ConfigError:
     )
 
 
+def is_of_vulkan(error: BaseException) -> bool:
+    """Return whether an error says that SAPIEN found no Vulkan driver it can use."""
+    return isinstance(error, RuntimeError) and ("vk::" in str(error) or "rendering device" in str(error))
+
+
 def missing_vulkan_driver(env_id: str, reason: str) -> ConfigError:
     """Return the error that SAPIEN found no Vulkan driver it can use; `reason` is what it said."""
     return ConfigError(

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import torch
 
 from rewardlab.config.schema import ClusterConfig
 from rewardlab.devices import find_device, memory_errors_named
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.errors import ConfigError
 from rewardlab.workers.group import Futures, Group, LocalWorker, Worker
 from rewardlab.workers.placement import (
@@ -114,7 +115,8 @@ class Cluster(AbstractContextManager["Cluster"]):
             workers[-1].label = f"{component}_{index}"
         group = Group(name, workers)
         self._groups.append(group)
-        Futures([worker.start() for worker in group]).result()
+        with closed_after_errors(partial(_close_built, group)):  # the others may have built environments
+            Futures([worker.start() for worker in group]).result()
         return group
 
     def driver_device(self, component: Component) -> torch.device:
@@ -151,6 +153,13 @@ def _build_on_device(
     placement = WorkerPlacement(index, count, torch.device(device))
     find_device(placement.device, f"cluster.device, for the component '{component}'")
     return make(placement)
+
+
+def _close_built(group: Group) -> None:
+    """Close what the workers of a group have built, if it can be closed."""
+    for worker in group:
+        with suppress(Exception):  # it was not built, or has no `close`
+            worker.submit("close").result()
 
 
 def _connect_ray() -> bool:

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 from rewardlab.envs import make_vec_env
@@ -45,3 +46,13 @@ def test_a_simulator_that_cannot_be_imported_is_refused_in_words(
     monkeypatch.delitem(sys.modules, "mani_skill", raising=False)
     with pytest.raises(ConfigError, match=words):
         make_vec_env("maniskill/ATaskThatNoOtherTestMakes-v1")
+
+
+def _cannot_draw(render_mode: str | None = None) -> None:
+    raise RuntimeError("vk::createInstanceUnique: ErrorIncompatibleDriver")
+
+
+def test_a_plain_id_of_a_simulator_without_a_vulkan_driver_gets_the_same_line() -> None:
+    gymnasium.register("WithoutVulkan-v0", _cannot_draw)
+    with pytest.raises(ConfigError, match=r"'WithoutVulkan-v0' needs a Vulkan driver.*make maniskill"):
+        make_vec_env("WithoutVulkan-v0", num_envs=1, processes=1)

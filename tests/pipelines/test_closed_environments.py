@@ -97,6 +97,12 @@ def test_environments_are_closed_if_something_else_cannot_be_made(
     assert Breaking.closed == Breaking.made > 0
 
 
+def test_environments_of_the_first_worker_are_closed_if_the_second_cannot_be_built(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no more robots"):
+        run(tmp_path, "zoo/cartpole_ppo", "cluster.workers.env=2", "env.train.options.most=3", breaks="never")
+    assert Breaking.closed == Breaking.made == 3
+
+
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
