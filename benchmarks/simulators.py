@@ -146,7 +146,7 @@ def maniskill(arguments: argparse.Namespace) -> None:
     """With --reward true, ManiSkill's own dense reward; with learned, the stages of docs/simulators.md on two cores."""
     env, learned = {"env.train.id": f"maniskill/{arguments.task}"}, arguments.reward == "learned"
     figures = ["episodes", "success frames", "FPR", "recall"] * learned
-    _head("task", "seed", "minutes (CPU)", *figures, "steps", "success")
+    _head("task", "seed", "minutes (CPU)", *figures, "steps", "success", "at any step")
     for seed in arguments.seeds:
         trial = Trial(arguments.out / f"{arguments.task}_{arguments.reward}_{seed}", seed)
         if learned:
@@ -156,7 +156,7 @@ def maniskill(arguments: argparse.Namespace) -> None:
         demos = trial.collect("maniskill_sac_mlp", {**env, **expert}, CPU, name="demonstrations")
         values = {**env, "algorithm.sac.demo_path": demos}
         policy, steps = trial.policy("maniskill_sac_mlp", values, CPU, *arguments.more)
-        _row(arguments.task, seed, trial.minutes, f"{steps:,}", f"{trial.success(policy)[0]:.1%}")
+        _row(arguments.task, seed, trial.minutes, f"{steps:,}", *(f"{share:.1%}" for share in trial.success(policy)))
 
 
 def _learned(trial: Trial, task: str, env: dict[str, Any], more: Sequence[str]) -> None:
@@ -176,8 +176,9 @@ def _learned(trial: Trial, task: str, env: dict[str, Any], more: Sequence[str]) 
     episodes = read_episodes(data)
     successes = sum(int(episode.labels()[episode.frame_rows()].sum()) for episode in episodes)
     counts = [f"{len(episodes):,}", f"{successes:,}"]
-    done = f"{trial.success(warm)[0]:.1%} -> {trial.success(policy)[0]:.1%}"
-    _row(task, trial.seed, trial.minutes, *counts, *_shares(figures), f"{steps:,}", done)
+    before, after = trial.success(warm), trial.success(policy)
+    done = [f"{share:.1%} -> {later:.1%}" for share, later in zip(before, after, strict=True)]
+    _row(task, trial.seed, trial.minutes, *counts, *_shares(figures), f"{steps:,}", *done)
 
 
 def _shares(figures: TrustFigures) -> list[str]:
