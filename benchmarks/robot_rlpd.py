@@ -265,7 +265,7 @@ def main() -> None:
     learning = commands.add_parser("learn")
     learning.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
     learning.add_argument("--speed", type=float, default=5.0, help="simulated seconds in a second")
-    learning.add_argument("--steps", type=int, default=8_000, help="environment steps of RLPD")
+    learning.add_argument("--steps", type=int, default=12_000, help="environment steps of RLPD")
     learning.add_argument("--demonstrations", type=int, default=20)
     learning.add_argument("--states", action="store_true", help="the policy sees no pictures")
     learning.set_defaults(run=learn)
