@@ -1,6 +1,8 @@
 """Converts images (HWC or CHW, uint8 or float in [0, 1], NumPy, torch, file) to uint8 HWC, as stored, and back."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,12 +50,25 @@ def write_png(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
 
 def read_image(path: Path) -> npt.NDArray[np.uint8]:
     """Read a picture file as uint8 [H, W, 3]: grey becomes RGB, transparency is dropped."""
+    with _opened(path) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return height and width of a picture file that `read_image` will read, from its header alone."""
+    with _opened(path) as picture:
+        return picture.height, picture.width
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ImageFile]:
+    """Open a picture, whose pixels are not yet decoded, and name the file in errors."""
     try:
         with open_file(path) as file, _open_picture(file) as picture:
             check_pixels(picture.height, picture.width, path)
             if picture.mode.startswith(_DEEP_MODES):
-                raise DataError(f"{path} has more than 8 bits a channel; save it with 8 before scoring it")
-            return np.asarray(picture.convert("RGB"))
+                raise DataError(f"{path} has more than 8 bits a channel; save it with 8 first")
+            yield picture
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
     except (ConfigError, DataError):
