@@ -50,6 +50,9 @@ class PictureSize:
         return words if self.wanted else f"{words}; --size original keeps them"
 
 
+REDUCED = PictureSize()
+
+
 def resize_picture(frame: Frame, size: Size) -> Frame:
     """Return a picture [H, W, 3] at another height and width.
 
