@@ -40,7 +40,7 @@ def add_import(command: argparse.ArgumentParser) -> None:
         type=_size,
         default="reduced",
         metavar="HxW",
-        help="size of the pictures: 128x171, or original (default: large ones are reduced to a shorter side of 128)",
+        help="size of the pictures: 128x171, or original (default: shorter sides are reduced to about 128)",
     )
     add(
         "--align",

@@ -158,9 +158,7 @@ def _plot_files(place: str | None, paths: Sequence[Path]) -> dict[Path, Path]:
         raise ConfigError("--plot draws episodes and videos over time, and there is none among the paths")
     if Path(place).suffix == ".png":
         if len(paths) > 1:
-            raise ConfigError(
-                f"--plot: {place} is one picture, but there are {len(paths)} episodes and videos: name a directory"
-            )
+            raise ConfigError(f"--plot: {place} is one picture, but there are {len(paths)} episodes: name a directory")
         return {paths[0]: Path(place)}
     # The folders stay: formats number successes and failures on their own.
     root = os.path.commonpath([path.parent.absolute() for path in paths])
