@@ -49,17 +49,26 @@ def write_png(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
 def read_image(path: Path) -> npt.NDArray[np.uint8]:
     """Read a picture file as uint8 [H, W, 3]: grey becomes RGB, transparency is dropped."""
     try:
-        with open_file(path) as file, _open_picture(file) as picture:
-            check_pixels(picture.height, picture.width, path)
-            if picture.mode.startswith(_DEEP_MODES):
-                raise DataError(f"{path} has more than 8 bits a channel; save it with 8 before scoring it")
-            return np.asarray(picture.convert("RGB"))
+        with open_file(path) as file:
+            return decode_image(file, path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
+    except OSError as error:
+        raise DataError(f"{path} is damaged or not a picture ({excerpt(error)})") from error
+
+
+def decode_image(file: BinaryIO, name: object) -> npt.NDArray[np.uint8]:
+    """Return the picture in an open file as `read_image` does; `name` is what an error calls it."""
+    try:
+        with _open_picture(file) as picture:
+            check_pixels(picture.height, picture.width, name)
+            if picture.mode.startswith(_DEEP_MODES):
+                raise DataError(f"{name} has more than 8 bits a channel; save it with 8 before scoring it")
+            return np.asarray(picture.convert("RGB"))
     except (ConfigError, DataError):
         raise
     except Exception as error:  # Pillow meets damaged files with nearly anything
-        raise DataError(f"{path} is damaged or not a picture ({excerpt(error)})") from error
+        raise DataError(f"{name} is damaged or not a picture ({excerpt(error)})") from error
 
 
 def _open_picture(file: BinaryIO) -> ImageFile:
