@@ -39,12 +39,13 @@ def _info(arguments: argparse.Namespace) -> int:
     def listed(counts: Counter[str]) -> str:
         return ", ".join(name if len(counts) == 1 else f"{name} ({n})" for name, n in counts.most_common()) or "none"
 
-    def counted(name: str, success: int, failure: int) -> str:
-        return f"  {name:8}   {success + failure:>9,}   success {success:,}   failure {failure:,}"
+    def counted(name: str, success: int, failure: int, unsure: int = 0) -> str:
+        words = f"  {name:8}   {success + failure + unsure:>9,}   success {success:,}   failure {failure:,}"
+        return f"{words}   unsure {unsure:,}" if unsure else words
 
     say(f"{arguments.path}")
     say(counted("episodes", summary.success_episodes, summary.failure_episodes))
-    say(counted("frames", summary.success_frames, summary.failure_frames))
+    say(counted("frames", summary.success_frames, summary.failure_frames, summary.unsure_frames))
     if summary.without_picture:
         say(f"  {'':8}   {summary.without_picture:>9,}   more have no picture (data.collection.frames)")
     say(f"  size       {summary.bytes / 1e6:>9,.1f} MB")

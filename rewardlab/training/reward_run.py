@@ -71,6 +71,8 @@ def _train_in(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Pr
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
+    if train.unsure:
+        print_line(quiet, f"left out {train.unsure:,} frames that are neither success nor failure (unsure)")
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
     full = False
     try:
