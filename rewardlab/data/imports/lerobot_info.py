@@ -79,9 +79,7 @@ class LeRobotInfo:
                 raise DataError(f"--camera {name}: is no camera ({kind}). The cameras are {listed(names) or 'none'}")
             near = nearest_name(name, [*names, *keys])
             hint = f" Did you mean '{near}'?" if near else ""
-            raise DataError(
-                f"--camera {name}: there is no such camera.{hint} The cameras are {listed(names) or 'none'}"
-            )
+            raise DataError(f"--camera {name}: no such camera.{hint} The cameras are {listed(names) or 'none'}")
         return {name: key for name, key in names.items() if not wanted or {name, key} & set(wanted)}
 
     def file(self, template: str, **numbers: int | str) -> Path:
