@@ -5,6 +5,7 @@ from collections import Counter
 from functools import partial
 
 from rewardlab.cli.command import Commands, add_command, add_group, path_name, positive
+from rewardlab.cli.data_import import IMPORT_EXAMPLE, IMPORT_SUMMARY, add_import, import_data
 from rewardlab.cli.data_process import PROCESS_SUMMARY, add_process, process
 from rewardlab.screen import say
 
@@ -18,6 +19,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     convert = add_command(verbs, "convert", "write the episodes in another format", example, _convert)
     example = "rewardlab data show DIR --out sheet.png"
     show = add_command(verbs, "show", "draw frames with their labels as one PNG", example, _show)
+    add_import(add_command(verbs, "import", IMPORT_SUMMARY, IMPORT_EXAMPLE, import_data))
     add_process(add_command(verbs, "process", PROCESS_SUMMARY, "rewardlab data process logs/now/data.pkl", process))
     for verb in (info, verify, convert, show):
         verb.add_argument("path", metavar="DIR", type=path_name, help="directory of episodes, or one file")

@@ -4,7 +4,6 @@ Rows become arrivals: row t of an episode has frame t and the action that led to
 action of the last row led to a frame that was not recorded, and has no place.
 """
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
@@ -152,7 +151,7 @@ class LeRobotSource(Source):
             if not content:
                 path = excerpt(repr(cell.get("path") if isinstance(cell, dict) else cell))
                 raise DataError(f"{name} of row {row} has no picture in the file (path {path})")
-            frame = decode_image(io.BytesIO(content), f"{name} of row {row}")
+            frame = decode_image(content, f"{name} of row {row}")
             recorded = (frame.shape[0], frame.shape[1])
             self._check_size(camera, recorded, f"row {row}")
             size = self._options.size.of(recorded)

@@ -9,6 +9,8 @@ from typing import ClassVar
 from rewardlab.data.episodes import Episode
 from rewardlab.data.imports.picture_size import PictureSize
 from rewardlab.data.reader import walk_files
+from rewardlab.errors import ConfigError
+from rewardlab.keys import DEFAULT_CAMERA
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,10 @@ class Source(ABC):
     def files(self) -> list[Path]:
         """Return the files that it consists of: if one of them changes, an import cannot be continued."""
         return [self.path] if self.path.is_file() else sorted(walk_files(self.path))
+
+
+def camera_name(options: ImportOptions) -> str:
+    """Return what the only camera of a source shall be called."""
+    if len(options.cameras) > 1:
+        raise ConfigError(f"--camera: found {', '.join(options.cameras)}, but the source has one camera; name it once")
+    return options.cameras[0] if options.cameras else DEFAULT_CAMERA

@@ -1,6 +1,7 @@
 """Pictures of a part of a video, at given times. Parts that follow one another are decoded in one go."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy.typing as npt
 from rewardlab.data.imports.lerobot_episodes import VideoSegment
 from rewardlab.data.imports.packages import need
 from rewardlab.data.imports.picture_size import PictureSize, Size, resize_picture
+from rewardlab.data.video import opened_video
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.input_files import check_is_file
-from rewardlab.limits import check_pixels, excerpt
+from rewardlab.limits import excerpt
 
 Frames = npt.NDArray[np.uint8]
 _NEAR = 8  # frames that are faster decoded than jumped over
@@ -25,6 +26,7 @@ class VideoReader:
         self._half = 0.5 / fps
         self._size = size
         self._av = need("av", "importing videos")
+        self._opened = ExitStack()
         self._path: Path | None = None
         self._container: Any = None
         self._stream: Any = None
@@ -35,11 +37,7 @@ class VideoReader:
     def recorded_size(self, path: Path) -> Size:
         """Return height and width of the frames of a video."""
         self._open(path)
-        height, width = int(self._stream.height), int(self._stream.width)
-        if not height or not width:
-            raise DataError(f"{path} has no pictures")
-        check_pixels(height, width, path)
-        return height, width
+        return int(self._stream.height), int(self._stream.width)
 
     def count(self, segment: VideoSegment) -> int | None:
         """Return the number of frames that the container states for a part; None if it does not."""
@@ -61,8 +59,7 @@ class VideoReader:
             raise DataError(f"{segment.path} is damaged ({excerpt(error)})") from error
 
     def close(self) -> None:
-        if self._container is not None:
-            self._container.close()
+        self._opened.close()
         self._path, self._container, self._decoded = None, None, iter(())
 
     def _collect(self, segment: VideoSegment, times: npt.NDArray[np.float64], recorded: Size) -> Frames:
@@ -70,6 +67,8 @@ class VideoReader:
         frames = np.empty((len(times), height, width, 3), np.uint8)
         taken = 0
         for frame in self._decoded:
+            if frame.is_corrupt:
+                continue
             if frame.time is None:
                 raise DataError(f"{segment.path} has pictures without a time")
             self._after = frame.time
@@ -103,16 +102,9 @@ class VideoReader:
             return
         self.close()
         try:
-            check_is_file(path)
-            self._container = self._av.open(str(path), options={"protocol_whitelist": "file"})
-            self._stream = self._container.streams.video[0]
+            self._container, self._stream = self._opened.enter_context(opened_video(path))
         except FileNotFoundError:
             raise DataError(f"{path} does not exist") from None
-        except IndexError:
-            raise DataError(f"{path} has no pictures") from None
-        except (self._av.FFmpegError, OSError, ValueError) as error:
-            raise DataError(f"{path} is damaged or no video ({excerpt(error)})") from error
-        self._stream.thread_type = "AUTO"
         self._path = path
         self._decoded, self._after = self._container.decode(self._stream), -1.0
 
