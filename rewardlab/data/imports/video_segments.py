@@ -32,7 +32,7 @@ class VideoReader:
         self._stream: Any = None
         self._decoded: Iterator[Any] = iter(())
         self._after = -1.0  # the time of the last decoded frame
-        self._to_rgb = self._av.video.reformatter.VideoReformatter()  # one for all frames: each sets up its scaler
+        self._to_rgb = self._av.video.reformatter.VideoReformatter()  # one for all frames: setting one up takes longer than using it
 
     def recorded_size(self, path: Path) -> Size:
         """Return height and width of the frames of a video."""
@@ -93,7 +93,7 @@ class VideoReader:
                 f"{path}: the pictures change from {recorded[0]}x{recorded[1]} to {frame.height}x{frame.width} at "
                 f"{frame.time:.3f} s"
             )
-        plane = self._to_rgb.reformat(frame, format="rgb24").planes[0]
+        plane = self._to_rgb.reformat(frame, format="rgb24", threads=1).planes[0]
         rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: recorded[0], : 3 * recorded[1]]
         return resize_picture(rows.reshape(*recorded, 3), size)
 
