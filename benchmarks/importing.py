@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/importing.py lerobot [--size 480x640] [--codec libx264] [--episodes 6] [--rounds 3]
     .venv/bin/python benchmarks/importing.py lerobot-memory [--size 480x640]
 
-`lerobot` makes a LeRobotDataset with videos and imports it, in turn with two loops over its videos in bare PyAV: one that
-decodes every frame, and one that turns it into an array as well. Each line has frames a second of wall time, and CPU
+`lerobot` makes a LeRobotDataset with videos and imports it, in turn with two loops over its videos in bare PyAV: one
+that decodes every frame, and one that turns it into an array as well. Lines have frames a second of wall time, and CPU
 milliseconds a frame, which say the same on a machine that is busy with other things. `lerobot-memory` imports data sets
 of growing size, each in a process of its own, and prints the peak of its memory.
 """
