@@ -32,18 +32,25 @@ class FrameSize(NamedTuple):
     def pixels(self) -> tuple[int, int]:
         return self.height, self.width
 
+    def fits(self, found: tuple[int, int]) -> bool:
+        """Return whether frames of the size `found` may be resized to this one."""
+        height, width = found
+        same_aspect = abs(width - self.width * height / self.height) < 1  # pixels: sides are rounded
+        return found == self.pixels or self.resize == "allow" or (self._is_smaller_than(found) and same_aspect)
+
+    def _is_smaller_than(self, found: tuple[int, int]) -> bool:
+        return found[0] >= self.height and found[1] >= self.width
+
     def check(self, found: tuple[int, int], camera: str) -> None:
         """Raise a DataError unless frames of the size `found` may be resized to this one."""
-        height, width = found
-        larger = height >= self.height and width >= self.width
-        same_aspect = abs(width - self.width * height / self.height) < 1  # pixels: sides are rounded
-        if found == self.pixels or self.resize == "allow" or (larger and same_aspect):
+        if self.fits(found):
             return
+        height, width = found
         here, there = f"{height}x{width}", f"{self.height}x{self.width}"
         known = f"the model was trained on frames recorded at {there}"
         if not self.recorded:
             known = f"the checkpoint does not say at which size its frames were recorded; its network works at {there}"
-        problem = "have another aspect" if larger else "are smaller"
+        problem = "have another aspect" if self._is_smaller_than(found) else "are smaller"
         raise DataError(
             f"images of camera '{camera}' are {here}; {known}. They {problem}, which makes its scores meaningless. "
             f"Give it frames of {there} (env.train.image_size=[3,{self.height},{self.width}] where the environment "

@@ -40,7 +40,7 @@ def add_import(command: argparse.ArgumentParser) -> None:
         type=_size,
         default="reduced",
         metavar="HxW",
-        help="size of the pictures: 128x171, or original (default: large ones are reduced to a shorter side of 128)",
+        help="size of the pictures: 128x171, or original (default: shorter sides are reduced to about 128)",
     )
     add(
         "--align",
@@ -122,7 +122,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 def _print(result: "Imported") -> None:
     found = result.summary
     say(f"{result.source}: {result.kind}")
-    for remark in result.remarks:
+    for remark in filter(None, [result.grouping, *result.remarks]):
         say(f"  {remark}")
     kinds = f"   with success {found.success_episodes:,}   without {found.failure_episodes:,}"
     say(f"  {'episodes':9} {found.episodes:>9,}{kinds}")
@@ -134,13 +134,12 @@ def _print(result: "Imported") -> None:
         say(f"  {note}: {count:,}")
     _print_reasons("episodes left out", result.dropped)
     _print_reasons("also left out", result.left_out)
-    trainable = True
-    for name, count in (("success", found.success_frames), ("failure", found.failure_frames)):
-        if not count:
-            trainable = False
-            say(f"warning: no frame is a {name}; a classifier needs both")
+    counts = {"success": found.success_frames, "failure": found.failure_frames}
+    missing = [name for name, count in counts.items() if not count]
+    if missing:
+        say(f"warning: no frame is a {' or a '.join(missing)}; a classifier needs both")
     say(f"wrote {result.directory}")
-    if trainable:
+    if not missing:
         say(f"next: {NEXT.format(shlex.quote(str(result.directory)))}")
 
 

@@ -140,9 +140,7 @@ def _colour(episode: _Shown, t: int) -> tuple[int, int, int]:
     return GREEN if episode.labels[t] else GREY if episode.unsure[t] else RED
 
 
-def _draw_tile(
-    frame: npt.NDArray[np.uint8], t: int, colour: tuple[int, int, int], crop: Crop | None
-) -> Image.Image:
+def _draw_tile(frame: npt.NDArray[np.uint8], t: int, colour: tuple[int, int, int], crop: Crop | None) -> Image.Image:
     # Whole-number nearest scaling keeps small frames as sharp as the classifier sees them.
     scale = max(1, -(-TILE // min(frame.shape[:2])))
     picture = ImageOps.scale(Image.fromarray(frame), scale, Image.Resampling.NEAREST)

@@ -1,7 +1,8 @@
 """From episodes to frames to learn from: which frames, with which labels, in which split.
 
-A frame's label is the success of that very frame. Frames of which nobody was sure are in no table. Splits are made by episode, because the frames of one episode are
-near copies of each other: one in each split would make validation a test of memory.
+A frame's label is the success of that very frame. Frames of which nobody was sure are in no table. Splits are made by
+episode, because the frames of one episode are near copies of each other: one in each split would make validation a test
+of memory.
 """
 
 import os
@@ -140,10 +141,14 @@ def find_originals(episodes: Sequence[StoredEpisode], *, by_content: bool = True
 
 def _require_both_classes(table: FrameTable, shows_success: Bools) -> None:
     if missing := table.missing_label():
-        unsure = f", and {table.unsure:,} unsure" if table.unsure else ""
+        if table.unsure and not len(table):
+            raise DataError(
+                f"none of the {table.unsure:,} frames is labelled: all are unsure. Say which show success and which do "
+                "not (of videos: `rewardlab data import VIDEO NEW_DIR --labels FILE.csv`)"
+            )
+        unsure = f" and {table.unsure:,} unsure ones" if table.unsure else ""
         raise DataError(
-            f"no frame is labelled {missing}: {table.describe()}{unsure}. A classifier needs both; "
-            + ("label the unsure ones, or collect more" if unsure else "collect more")
+            f"no frame is labelled {missing}: {table.describe()}{unsure}. A classifier needs both; collect more"
         )
     if shows_success.sum() < 2:
         raise DataError(

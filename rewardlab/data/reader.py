@@ -52,7 +52,7 @@ class StoredEpisode:
         return self.format.labels(self.path)
 
     def unsure(self) -> npt.NDArray[np.bool_]:
-        """Which frames are neither a success nor a failure: they are kept, but nothing is trained or measured on them."""
+        """Which frames are neither a success nor a failure; nothing is trained or measured on them."""
         return self.format.unsure(self.path)
 
     def frame_rows(self) -> npt.NDArray[np.int64]:

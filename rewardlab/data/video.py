@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +69,7 @@ class TimedFrame(NamedTuple):
 
     def pixels(self) -> Frame:
         """Return the frame as it is shown, uint8 [H, W, 3]."""
-        pixels = self.frame.to_ndarray(format="rgb24")
+        pixels = cast(Frame, self.frame.to_ndarray(format="rgb24"))
         turns = round(self.frame.rotation / 90) % 4  # telephones write frames as the chip sees them
         return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
 
@@ -125,10 +125,11 @@ def _decoded(path: Path, container: Any, stream: Any) -> Iterator[TimedFrame]:
     origin, number, time = _origin(stream), 0, 0.0
     try:
         for frame in container.decode(stream):
-            time = float(frame.pts * stream.time_base) - origin if frame.pts is not None else number / stream.average_rate
+            known = frame.pts is not None
+            time = float(frame.pts * stream.time_base) - origin if known else float(number / stream.average_rate)
             number += 1
             if not frame.is_corrupt:
-                yield TimedFrame(float(time), frame)
+                yield TimedFrame(time, frame)
     except av.FFmpegError as error:
         raise BrokenVideo(f"{path} cannot be read behind {time:.1f} s ({excerpt(error.strerror)})") from error
 
@@ -151,7 +152,8 @@ def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
         raise DataError(f"{path} is damaged or not a video ({excerpt(error.strerror)}{advice})") from error
     with container:
         if not container.streams.video:
-            raise DataError(f"{path} has no pictures, only {', '.join(one.type for one in container.streams) or 'nothing'}")
+            found = ", ".join(one.type for one in container.streams) or "nothing"
+            raise DataError(f"{path} has no pictures; found {found} in it")
         stream = container.streams.video[0]
         check_pixels(stream.codec_context.height, stream.codec_context.width, path)
         stream.thread_type = "AUTO"

@@ -38,4 +38,6 @@ def find_files(path: Path) -> Found:
 
 def in_order(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts names as people do: frame_2 before frame_10."""
-    return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+    return [
+        (int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)
+    ]

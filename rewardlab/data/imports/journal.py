@@ -6,7 +6,7 @@ Its first line describes the source and the options; each further one an episode
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
 from rewardlab.errors import DataError
+from rewardlab.limits import excerpt
 
 JOURNAL = "import.jsonl"
 VERSION = 1
@@ -28,7 +29,7 @@ class Journal:
             "version": VERSION,
             "source": str(source.path.absolute()),
             "kind": source.kind,
-            "remarks": source.remarks,
+            "grouping": source.grouping,
             "options": _describe(options),
             "files": _fingerprint(source),
         }
@@ -50,7 +51,7 @@ class Journal:
         advice = f"Import into another directory, or remove {out} to begin again"
         for name, words in (("version", "by another version of rewardlab"), ("kind", "of another kind of recording")):
             if before.get(name) != self._header[name]:
-                raise DataError(f"{out} has an import {words} ({excerpt_of(before, name)}). {advice}")
+                raise DataError(f"{out} has an import {words} ({excerpt(before.get(name))}). {advice}")
         if before.get("options") != self._header["options"]:
             raise DataError(f"{out} was imported with {_differences(before.get('options'), self._header)}. {advice}")
         if before.get("files") != self._header["files"]:
@@ -77,14 +78,10 @@ class Journal:
         return notes, [(name, why) for line in last.values() for name, why in line["left_out"]]
 
 
-def read_remarks(paths: tuple[str, ...]) -> list[str]:
-    """Return what imports say about the episodes in some directories, such as how pictures were grouped."""
-    headers = [_lines(Path(path) / JOURNAL)[:1] for path in paths if Path(path).is_dir()]
-    return [str(remark) for header in headers for line in header for remark in line.get("remarks", ())]
-
-
-def excerpt_of(header: dict[str, Any], name: str) -> str:
-    return str(header.get(name))[:60]
+def read_grouping(paths: Sequence[str | Path]) -> list[str]:
+    """Return how the frames in some directories became episodes, where an import had to decide it."""
+    found = [(path, line) for path in paths for line in _lines(Path(path, JOURNAL))[:1]]
+    return [f"{path}: {excerpt(line['grouping'])}" for path, line in found if line.get("grouping")]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -120,11 +121,14 @@ class Pickles(Source):
                 continue
             found[_session_name(file)][label == "success"].append(file)
         if not found:
-            raise DataError(f"{self.path}: no pickle whose name says success or failure; name it by --success or --failure")
+            raise DataError(
+                f"{self.path}: no pickle's name says success or failure; say it by --success or --failure NAME"
+            )
         sessions = []
         for name, lists in found.items():
             for number in range(max(map(len, lists.values()))):
-                sessions.append(_Session(name, {key: paths[number] for key, paths in lists.items() if number < len(paths)}))
+                chosen = {key: paths[number] for key, paths in lists.items() if number < len(paths)}
+                sessions.append(_Session(name, chosen))
         return sessions
 
     def _name(self, file: Path) -> str:
@@ -156,7 +160,7 @@ class Pickles(Source):
             _Step(success, label, first + number) for success, label, number in zip(order, labels, numbers, strict=True)
         ]
         if True in session.files and False in session.files and not _is_placed(order):
-            self.remarks.append(f"{session.name}: successes and failures do not join in time; no frame is unsure for it")
+            self.remarks.append(f"{session.name}: successes and failures do not join in time: none is unsure for that")
         return first + numbers[-1] + 1
 
     def _label(self, order: list[bool], joined: list[bool]) -> list[Label]:
@@ -255,7 +259,7 @@ def _comes_before(success: tuple[int, int], failure: tuple[int, int], end: int |
 
 def _is_placed(order: list[bool]) -> bool:
     """Whether a failure follows a success, as where they were put into one order."""
-    return any(one and not other for one, other in zip(order, order[1:], strict=False))
+    return any(one and not other for one, other in pairwise(order))
 
 
 def _episodes(joined: list[bool], most: int) -> list[int]:

@@ -8,11 +8,14 @@ import numpy.typing as npt
 from PIL import Image
 
 from rewardlab.errors import DataError
+from rewardlab.frame_sizes import FrameSize
 
 Frame: TypeAlias = npt.NDArray[np.uint8]
 Size: TypeAlias = tuple[int, int]  # height, width
 
-SHORTER_SIDE = 128  # of reduced pictures
+# The shorter side of reduced pictures: the first number from 128 on that keeps the aspect so well that a model takes
+# pictures of the recorded size too. Pictures up to 160 stay as they are.
+SHORTER_SIDE, LARGE = 128, 160
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,10 @@ class PictureSize:
         """Return the size at which pictures recorded at another one are stored; the aspect stays, unless told."""
         if self.wanted is not None:
             return self.wanted
-        shorter = min(recorded)
-        if self.original or shorter <= SHORTER_SIDE:
+        if self.original or min(recorded) <= LARGE:
             return recorded
-        height, width = (round(side * SHORTER_SIDE / shorter) for side in recorded)
-        return height, width
+        sizes = [_scaled(recorded, side) for side in range(SHORTER_SIDE, LARGE)]
+        return next((size for size in sizes if FrameSize(*size).fits(recorded)), sizes[0])
 
     def check_same(self, recorded: Size, name: str, other: Size, other_name: str) -> None:
         """Raise unless pictures of two sizes may be brought to one: by the user's word alone."""
@@ -48,6 +50,14 @@ class PictureSize:
             return None
         words = f"pictures resized from {recorded[0]}x{recorded[1]} to {stored[0]}x{stored[1]}"
         return words if self.wanted else f"{words}; --size original keeps them"
+
+
+REDUCED = PictureSize()
+
+
+def _scaled(size: Size, shorter: int) -> Size:
+    height, width = (round(side * shorter / min(size)) for side in size)
+    return height, width
 
 
 def resize_picture(frame: Frame, size: Size) -> Frame:

@@ -1,8 +1,6 @@
 """Folders of pictures by class: success/ and failure/, or as the command line names them."""
 
-from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,7 +29,7 @@ class Pictures(Source):
     """Pictures whose folder says what they show. `unsure/` has those that are neither."""
 
     kind: ClassVar[str] = "folders of pictures"
-    looks_for: ClassVar[str] = "pictures (.png, .jpg) in the folders success/ and failure/, or those of --success, --failure"
+    looks_for: ClassVar[str] = "pictures (.png, .jpg) in folders success/ and failure/, or as --success, --failure say"
     reads: ClassVar[frozenset[str]] = frozenset({"success", "failure", "cameras", "every"})
 
     @classmethod
@@ -53,7 +51,7 @@ class Pictures(Source):
             raise DataError(f"{path}: none of its pictures can be read. {self.left_out[0][0]}: {self.left_out[0][1]}")
         grouped = group_pictures(pictures)
         self._episodes = _cut(grouped.episodes, options.size.of(self._recorded))
-        self.remarks = [f"pictures grouped into {len(self._episodes)} episodes {grouped.words}"]
+        self.grouping = f"pictures grouped into {len(self._episodes)} episodes {grouped.words}"
         self.remarks += filter(None, [options.size.describe(self._recorded)])
 
     def __len__(self) -> int:
@@ -119,9 +117,10 @@ def _class_folders(path: Path, pictures: list[Path], options: ImportOptions) -> 
             if folders.setdefault(name, label) != label:
                 raise ConfigError(f"the folder '{name}' is named by both --success and --failure")
         if not names:
-            found = [name for name in seen if name.lower() in ALIASES[label] and name not in options.success + options.failure]
+            other = {*options.success, *options.failure}
+            found = [name for name in seen if name.lower() in ALIASES[label] and name not in other]
             if len({name.lower() for name in found}) > 1:
-                raise DataError(f"{path} has the folders {listed(found)}; say by --{label} NAME which has the {label}es")
+                raise DataError(f"{path} has the folders {listed(found)}; say which shows it by --{label} NAME")
             folders |= dict.fromkeys(found, label)
     if not {"success", "failure"} & set(folders.values()):
         raise DataError(

@@ -25,6 +25,7 @@ class Imported:
     kind: str
     episodes: int  # of the source
     written_before: int = 0  # by an import that was stopped
+    grouping: str = ""  # how frames became episodes, where the source has none
     remarks: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)  # what was done to the episodes -> how often
     dropped: list[tuple[str, str]] = field(default_factory=list)  # episodes that are not there, and why
@@ -54,7 +55,8 @@ def import_recording(
         journal.open()
         writer = EpisodeWriter(directory, durable=False)
         there = {number for success in (True, False) for _, _, number in writer.identities(journal.run, success)}
-        result = Imported(path, directory, recording.kind, len(recording), len(there), recording.remarks)
+        result = Imported(path, directory, recording.kind, len(recording), len(there))
+        result.grouping, result.remarks = recording.grouping, recording.remarks
         progress(len(there), len(recording))
         for imported in recording.episodes(frozenset(there)):
             if imported.episode is None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from rewardlab.data.episodes import Episode
-from rewardlab.data.imports.picture_size import PictureSize
+from rewardlab.data.imports.labels import Label
+from rewardlab.data.imports.picture_size import REDUCED, PictureSize
 from rewardlab.data.reader import walk_files
 from rewardlab.errors import ConfigError
 from rewardlab.keys import DEFAULT_CAMERA
@@ -20,13 +21,13 @@ class ImportOptions:
     success: tuple[str, ...] = ()  # names of the folders (or pictures, videos) that are successes
     failure: tuple[str, ...] = ()
     labels: Path | None = None  # a CSV or JSON file with ranges of time
-    rest: str | None = None  # success | failure | unsure: what is outside of all ranges
+    rest: Label | None = None  # success | failure | unsure: what is outside of all ranges
     every: int = 1  # keep every n-th frame
     align: str = "auto"  # same | next | auto: which frame a label of a transition judges
     unsure_seconds: float | None = None  # around a change of label; None = as the source suggests
     cameras: tuple[str, ...] = ()  # of the source, all by default
     task: str | None = None
-    size: PictureSize = PictureSize()  # of the pictures in the episodes; every source brings its pictures to it
+    size: PictureSize = REDUCED  # of the pictures in the episodes; every source brings its pictures to it
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Source(ABC):
     def __init__(self, path: Path, options: ImportOptions) -> None:
         """Read what is needed to count; raise a DataError for what cannot be imported at all."""
         self.path = path
-        self.remarks: list[str] = []  # lines for the summary, such as how pictures were grouped
+        self.grouping = ""  # how frames became episodes, where the source has none: training data are split by episode
+        self.remarks: list[str] = []  # more lines for the summary
         self.left_out: list[tuple[str, str]] = []  # files that are in no episode, and why
 
     @abstractmethod

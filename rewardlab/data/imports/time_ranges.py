@@ -8,8 +8,9 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rewardlab.data.imports.labels import LABELS, Label
 from rewardlab.errors import DataError
@@ -59,9 +60,8 @@ class Timeline:
     def _changes(self) -> list[float]:
         edges = sorted({edge for part in self.ranges for edge in (part.start, part.end)})
         before = [self._marked(edge - 1e-6) for edge in edges]
-        return [
-            edge for edge, label in zip(edges, before, strict=True) if {label, self._marked(edge)} == {"success", "failure"}
-        ]
+        changes = [{label, self._marked(edge)} for edge, label in zip(edges, before, strict=True)]
+        return [edge for edge, both in zip(edges, changes, strict=True) if both == {"success", "failure"}]
 
     def _marked(self, time: float) -> Label:
         return next((part.label for part in self.ranges if part.start <= time < part.end), self.rest)
@@ -155,10 +155,11 @@ def _read(where: str, row: dict[str, Any]) -> TimeRange:
     if label not in LABELS:
         raise DataError(f"{where}: label '{excerpt(row.get('label'))}'; expected {', '.join(LABELS)}")
     end = row.get("end")
-    start, end = _time(where, "start", row.get("start")), _time(where, "end", end) if end not in (None, "") else float("inf")
+    start = _time(where, "start", row.get("start"))
+    end = _time(where, "end", end) if end not in (None, "") else float("inf")  # until the video ends
     if end <= start:
         raise DataError(f"{where}: ends at {end:g} s, before it begins at {start:g} s")
-    return TimeRange(start, end, cast(Label, label), where)
+    return TimeRange(start, end, label, where)
 
 
 def _time(where: str, name: str, value: Any) -> float:
@@ -170,7 +171,8 @@ def _time(where: str, name: str, value: Any) -> float:
 
 def _in_order(ranges: list[TimeRange]) -> list[TimeRange]:
     ordered = sorted(ranges, key=lambda part: (part.start, part.end))
-    for one, other in zip(ordered, ordered[1:], strict=False):
+    for one, other in pairwise(ordered):
         if other.start < one.end and other.label != one.label:
-            raise DataError(f"{other.line}: {other.label} from {other.start:g} s, but {one.line} says {one.label} until {one.end:g} s")
+            until = f"{one.line} says {one.label} until {one.end:g} s"
+            raise DataError(f"{other.line}: {other.label} from {other.start:g} s, but {until}")
     return ordered

@@ -20,7 +20,7 @@ from rewardlab.data.imports.files import find_files
 from rewardlab.data.imports.labels import Label, label_columns
 from rewardlab.data.imports.picture_size import resize_picture
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source, camera_name
-from rewardlab.data.imports.time_ranges import TimeRange, Timeline, read_ranges
+from rewardlab.data.imports.time_ranges import Timeline, TimeRange, read_ranges
 from rewardlab.data.video import BrokenVideo, TimedFrame, VideoFacts, ends_early, is_video, read_facts, read_frames
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.keys import IMAGES
@@ -72,7 +72,11 @@ class Videos(Source):
         if not facts:
             raise DataError(f"{path}: no video can be read. " + "; ".join(why for _, why in self.left_out[:3]))
         self._videos = self._plan(facts)
-        self.remarks = [*filter(None, [self.options.size.describe(self._recorded)]), *self._remarks()]
+        self.grouping = (
+            f"videos cut into {len(self)} episodes, where a success is over and where an episode would get too long; a "
+            "cut of the second kind has look-alikes on both sides"
+        )
+        self.remarks += [*filter(None, [options.size.describe(self._recorded)]), *self._remarks()]
 
     def __len__(self) -> int:
         return sum(len(video.cuts) - 1 for video in self._videos)
@@ -115,7 +119,7 @@ class Videos(Source):
         whole = _labels_by_name(list(names), options)
         self._unlabelled = [name for name in names if name not in given and name not in whole]
         failures_given = any(part.label == "failure" for parts in given.values() for part in parts)
-        self._rest: Label = options.rest or ("unsure" if failures_given or not given else "failure")  # type: ignore[assignment]
+        self._rest: Label = options.rest or ("unsure" if failures_given or not given else "failure")
         videos = []
         for name, file in names.items():
             ranges = [self._within(part, name, facts[file]) for part in given.get(name, ())]
@@ -133,15 +137,11 @@ class Videos(Source):
         return part
 
     def _remarks(self) -> Iterator[str]:
-        yield (
-            f"{len(self._videos)} videos cut into {len(self)} episodes: where a success is over, and where an episode "
-            "would be too long. Cuts of the second kind have look-alikes on both sides"
-        )
         if self.options.labels is not None:
             yield f"outside of the ranges: {self._rest} (--rest success|failure|unsure)"
         if self._unlabelled and self.options.labels is not None and not self.options.rest:
             names = listed(self._unlabelled, 3)
-            yield f"videos that {self.options.labels.name} does not name are unsure: {names}; --rest failure labels them too"
+            yield f"unsure, as {self.options.labels.name} does not name them: {names}; --rest failure labels them too"
         if self._unlabelled and self.options.labels is None and not self.options.rest:
             yield "no labels: every frame is unsure. --labels FILE.csv says when success is: video,start,end,label"
 
@@ -160,7 +160,10 @@ class Videos(Source):
                 yield ImportedEpisode(part.number, name, None, reader.problem or "no frames in it")
                 continue
             left_out = () if reader.problem == told else ((video.name, reader.problem),)
-            columns = {IMAGES + self.camera: np.stack(frames), **label_columns([video.timeline.label(t) for t in times])}
+            columns = {
+                IMAGES + self.camera: np.stack(frames),
+                **label_columns([video.timeline.label(t) for t in times]),
+            }
             episode = Episode.from_columns(columns, task=self.options.task or UNKNOWN)
             yield ImportedEpisode(part.number, name, episode, left_out=left_out)
 
