@@ -80,7 +80,8 @@ class EpisodeRows:
         groups = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
         self._group_starts = np.concatenate([[0], np.cumsum(groups)]).astype(int)
         self._batches: Iterator[Any] = iter(())
-        self._position, self._rest = -1, None  # the first row that is not read yet, and read rows before it
+        self._position = -1  # of the first row that is not read yet
+        self._rest: Any = None  # rows before it that are read, and not asked for yet
 
     def close(self) -> None:
         self._file.close()
