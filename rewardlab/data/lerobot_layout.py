@@ -5,9 +5,6 @@ action. A row of an episode has frame t and the action that *led* to it, with it
 `OF_TRANSITIONS` are one row earlier there than here, and all others are in the same row.
 """
 
-import numpy as np
-
-from rewardlab.data.episodes import Array
 from rewardlab.keys import INTERVENTION
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
@@ -33,19 +30,3 @@ INDEX_FEATURES = {
     "index": "int64",
     "task_index": "int64",
 }
-
-
-def arrivals(values: Array) -> Array:
-    """Return what led to each frame, from what was done in each: one row later, with zeros in row 0."""
-    led = np.zeros_like(values)
-    led[1:] = values[:-1]
-    return led
-
-
-def departures(values: Array) -> Array:
-    """Return what was done in each frame, from what led to each: one row earlier.
-
-    Nothing was done in the last frame; its row repeats the one before it, so that a policy that learns from it sees no
-    action that nobody took. `arrivals` gives back the values, if those of row 0 are zeros.
-    """
-    return np.concatenate([values[1:], values[-1:]])

@@ -146,7 +146,9 @@ def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
         empty = check_is_file(path) == 0
         raise DataError(f"{path} is {'empty' if empty else 'damaged or not a video that can be read (MP4, MKV, AVI)'}")
     try:
-        container = av.open(f"file:{path.absolute()}", format=kind, options={"protocol_whitelist": "file"})
+        container = av.open(
+            f"file:{path.absolute()}", format=kind, options={"protocol_whitelist": "file"}, metadata_errors="replace"
+        )
     except av.FFmpegError as error:
         advice = "; a recording that was not finished cannot be read" if kind == "mov" else ""
         raise DataError(f"{path} is damaged or not a video ({excerpt(error.strerror)}{advice})") from error
@@ -155,6 +157,8 @@ def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
             found = ", ".join(one.type for one in container.streams) or "nothing"
             raise DataError(f"{path} has no pictures; found {found} in it")
         stream = container.streams.video[0]
+        if stream.codec_context is None:
+            raise DataError(f"{path} is damaged, or no decoder for its pictures is known")
         check_pixels(stream.codec_context.height, stream.codec_context.width, path)
         stream.thread_type = "AUTO"
         yield container, stream

@@ -1,7 +1,7 @@
 """Episodes as a LeRobotDataset v3.0, written without the lerobot package.
 
 A row has frame t, its label (`success`, `unsure`), the action taken in it and, in `next.*`, what came of that action.
-The last frame of an episode has no action; see `lerobot_layout.departures`.
+The last frame of an episode has no action; see `transition_rows.departures`.
 """
 
 import json
@@ -28,8 +28,8 @@ from rewardlab.data.lerobot_layout import (
     TASKS,
     TRUNCATED,
     VIDEO_PATH,
-    departures,
 )
+from rewardlab.data.transition_rows import departures
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES, UNSURE
 

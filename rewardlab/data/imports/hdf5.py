@@ -24,7 +24,7 @@ from rewardlab.data.imports.transition_labels import (
     label_frames,
     no_labels,
 )
-from rewardlab.data.lerobot_layout import arrivals
+from rewardlab.data.transition_rows import arrivals
 from rewardlab.errors import DataError
 from rewardlab.keys import FRAME_ROWS, IMAGES, UNSURE
 from rewardlab.limits import check_file_size, check_pixels, excerpt, listed

@@ -7,7 +7,8 @@ import numpy as np
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.imports.lerobot_info import Feature
 from rewardlab.data.imports.transition_labels import NEXT, FrameLabels
-from rewardlab.data.lerobot_layout import DONE, INDEX_FEATURES, OF_TRANSITIONS, REWARD, TRUNCATED, arrivals
+from rewardlab.data.lerobot_layout import DONE, INDEX_FEATURES, OF_TRANSITIONS, REWARD, TRUNCATED
+from rewardlab.data.transition_rows import arrivals
 from rewardlab.keys import FRAME_ROWS, INTERVENTION, STATE, UNSURE
 
 _NUMBERS = ("float", "int", "uint", "bool")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from rewardlab.data.lerobot_layout import arrivals
+from rewardlab.data.transition_rows import arrivals
 from rewardlab.errors import ConfigError
 
 Bools = npt.NDArray[np.bool_]

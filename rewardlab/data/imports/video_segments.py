@@ -32,7 +32,9 @@ class VideoReader:
         self._stream: Any = None
         self._decoded: Iterator[Any] = iter(())
         self._after = -1.0  # the time of the last decoded frame
-        self._to_rgb = self._av.video.reformatter.VideoReformatter()  # one for all frames: setting one up takes longer than using it
+        self._to_rgb = (
+            self._av.video.reformatter.VideoReformatter()
+        )  # one for all frames: setting one up takes longer than using it
 
     def recorded_size(self, path: Path) -> Size:
         """Return height and width of the frames of a video."""
