@@ -1,6 +1,6 @@
 """Which column of a LeRobotDataset labels frames, and which frame each of its values judges."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,9 +54,14 @@ class Labelling:
         return labels
 
 
+def is_own(features: Container[str]) -> bool:
+    """Return whether the labels are rewardlab's. A lone `success` is often the outcome of the episode, in every row."""
+    return OWN in features and UNSURE in features
+
+
 def find_labelling(info: LeRobotInfo, data: Iterable[Path], options: ImportOptions) -> Labelling:
     """Return how to read the labels; `data` are the parquet files, to see whether any reward is not 0."""
-    if OWN in info.features:
+    if is_own(info.features):
         align = choose_align(options.align, SAME)
         return _labelling(OWN, align, NEXT, 0.0, info, options)
     if SUCCESS in info.features:

@@ -6,8 +6,9 @@ import numpy as np
 
 from rewardlab.data.episodes import Array, Columns, as_action
 from rewardlab.data.imports.lerobot_info import Feature
+from rewardlab.data.imports.lerobot_labels import OWN, is_own
 from rewardlab.data.imports.transition_labels import NEXT, FrameLabels
-from rewardlab.data.lerobot_layout import DONE, INDEX_FEATURES, OF_TRANSITIONS, REWARD, TRUNCATED
+from rewardlab.data.lerobot_layout import DONE, INDEX_FEATURES, OF_TRANSITIONS, REWARD, SUCCESS, TRUNCATED
 from rewardlab.data.transition_rows import arrivals
 from rewardlab.keys import FRAME_ROWS, INTERVENTION, STATE, UNSURE
 
@@ -24,7 +25,9 @@ def numeric_columns(features: dict[str, Feature]) -> list[str]:
 
 def columns_left_out(features: dict[str, Feature], cameras: Iterable[str]) -> list[str]:
     """Return the features that an episode has no place for, and cameras that are not wanted."""
-    known = {*numeric_columns(features), *INDEX_FEATURES, *cameras, "next.success"}
+    known = {*numeric_columns(features), *INDEX_FEATURES, *cameras, SUCCESS} - (
+        {OWN} if not is_own(features) else set()
+    )
     return [key for key in features if key not in known]
 
 

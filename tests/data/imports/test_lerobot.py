@@ -1,6 +1,7 @@
 """LeRobotDatasets in: the right pictures, actions and labels in the right rows, and what is wrong with a data set."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from lerobot_sets import FPS, IMAGE, VIDEO, grey, write_v3, write_v21, write_vid
 from rewardlab.data.imports.lerobot import LeRobotSource
 from rewardlab.data.imports.picture_size import PictureSize
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions
-from rewardlab.errors import DataError
+from rewardlab.errors import ConfigError, DataError
 
 NO, YES = 0.0, 1.0
 REWARDS = [[NO] * 6 + [YES] * 3, [NO] * 8, [NO] * 5, [NO] * 4 + [YES] + [NO] * 4]
@@ -105,6 +106,14 @@ def test_rewards_that_are_all_zero_are_no_labels(tmp_path):
     for imported in source.episodes(frozenset()):
         assert imported.episode.columns["unsure"].all()
         assert not imported.episode.columns["success"].any()
+
+
+def test_a_lone_success_is_the_outcome_of_the_episode_and_no_label(tmp_path):
+    outcomes = [[True] * len(rewards) for rewards in REWARDS]
+    source = LeRobotSource(write_v3(tmp_path / "set", REWARDS, success=outcomes), OPTIONS)
+    columns = next(source.episodes(frozenset())).episode.columns
+    assert columns["success"].tolist() == [reward > 0 for reward in REWARDS[0]]
+    assert any("left out" in line and "success" in line for line in source.remarks)
 
 
 def test_rewards_between_0_and_1_are_counted(tmp_path):
@@ -283,3 +292,13 @@ def test_timestamps_lead_to_the_pictures(tmp_path):
     times = pa.array([0.0, 0.1, 0.3, 0.3 + 0.2 / FPS], pa.float32())
     pq.write_table(table.set_column(table.column_names.index("timestamp"), "timestamp", times), path)
     assert "no picture at" in read(root)[0].problem
+
+
+@pytest.mark.parametrize(("module", "name"), [("pyarrow.parquet", "pyarrow"), ("av", "PyAV")])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, module, name):
+    root = write_v3(tmp_path / "set", REWARDS)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        ConfigError, match=rf"needs {name}, which is not installed .*: pip install 'rewardlab\[import\]'"
+    ):
+        read(root)
