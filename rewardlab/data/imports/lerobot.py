@@ -65,10 +65,9 @@ class LeRobotSource(Source):
             self._close()
 
     def _remark(self) -> None:
+        why = self._labelling.why
         labelled = self._labelling.column is not None
-        self.remarks.append(
-            self._labelling.why if labelled else f"NO LABELS: {self._labelling.why}; all frames are unsure"
-        )
+        self.remarks += why if labelled else [f"NO LABELS: {why[0]}; all frames are unsure"]
         cameras = [key for key, feature in self._info.features.items() if feature.is_camera]
         left = columns_left_out(self._info.features, cameras)
         if left:

@@ -37,12 +37,12 @@ class Labelling:
     align: str  # of the labels: same | next
     reward_align: str  # of rewards and ends
     band: int  # frames
-    why: str  # a line for the summary
+    why: tuple[str, ...]  # lines for the summary
 
     def read(self, columns: dict[str, Array], rows: int) -> FrameLabels:
         """Return the labels of an episode, whose columns are as in the file."""
         if self.column is None:
-            return no_labels(rows, self.why)
+            return no_labels(rows, self.why[0])
         values = columns[self.column]
         labels = label_frames(values >= 0.5, self.align, self.band, self.column)
         between = int(((values != 0) & (values != 1)).sum())
@@ -70,9 +70,9 @@ def find_labelling(info: LeRobotInfo, data: Iterable[Path], options: ImportOptio
     simulated = any(word in info.robot_type.lower() for word in _SIMULATORS)
     align = choose_align(options.align, NEXT if simulated else SAME)
     if REWARD not in info.features:
-        return Labelling(None, align, align, 0, f"the data set has no {SUCCESS} and no {REWARD}")
+        return Labelling(None, align, align, 0, (f"the data set has no {SUCCESS} and no {REWARD}",))
     if not any(map(_has_reward, data)):
-        return Labelling(None, align, align, 0, f"{REWARD} is 0 in the whole data set")
+        return Labelling(None, align, align, 0, (f"{REWARD} is 0 in the whole data set",))
     return _labelling(REWARD, align, align, REACTION_SECONDS if align == SAME else 0.0, info, options)
 
 
@@ -80,12 +80,11 @@ def _labelling(
     column: str, align: str, reward_align: str, seconds: float, info: LeRobotInfo, options: ImportOptions
 ) -> Labelling:
     seconds = seconds if options.unsure_seconds is None else options.unsure_seconds
-    judged = "the frame in its own row" if align == SAME else "the frame in the row after it"
-    other = NEXT if align == SAME else SAME
-    why = f"labels: {column} judges {judged} (--align {align}; if that is wrong, --align {other})"
+    judged = "its own row" if align == SAME else "the row after it"
+    lines = [f"labels: {column} judges the frame in {judged} (--align {align})"]
     if seconds:
-        why += f"; {seconds:g} s before an onset of success are unsure (--unsure-seconds)"
-    return Labelling(column, align, reward_align, round(seconds * info.fps), why)
+        lines.append(f"frames up to {seconds:g} s before an onset of success are unsure (--unsure-seconds)")
+    return Labelling(column, align, reward_align, round(seconds * info.fps), tuple(lines))
 
 
 def _has_reward(path: Path) -> bool:

@@ -26,7 +26,7 @@ def test_a_lerobot_data_set_to_a_report_in_two_commands(data, tmp_path, capsys):
     out, run = tmp_path / "episodes", tmp_path / "run"
     assert main(["data", "import", str(data), str(out)]) == 0
     said = capsys.readouterr().out
-    assert "next.reward judges the frame in its own row (--align same" in said
+    assert "next.reward judges the frame in its own row (--align same)" in said
     assert "within 4 frames of an onset of success: 16" in said
     assert main(["train-reward", "--data", str(out), *SMALL, f"runner.logger.log_path={run}"]) == 0
     assert "<html" in (run / "report.html").read_text()
