@@ -84,7 +84,7 @@ def read_facts(path: Path) -> VideoFacts:
     first = next(read_frames(path), None)
     if first is None:
         raise DataError(f"{path} is a video without frames")
-    with _opened(path) as (container, stream):
+    with opened_video(path) as (container, stream):
         rate = float(stream.average_rate or stream.guessed_rate or 0)
         if rate <= 0:
             raise DataError(f"{path} does not say how many frames it has a second")
@@ -101,7 +101,7 @@ def read_frames(path: Path, start: float = 0.0) -> Iterator[TimedFrame]:
     """
     beyond = False
     if start > 0:
-        with _opened(path) as (container, stream):
+        with opened_video(path) as (container, stream):
             container.seek(int((start + _origin(stream)) / stream.time_base), stream=stream)
             for timed in _decoded(path, container, stream):
                 if not beyond and timed.time > start:
@@ -111,7 +111,7 @@ def read_frames(path: Path, start: float = 0.0) -> Iterator[TimedFrame]:
                     yield timed
             else:
                 return
-    with _opened(path) as (container, stream):
+    with opened_video(path) as (container, stream):
         yield from (timed for timed in _decoded(path, container, stream) if timed.time >= start)
 
 
@@ -137,8 +137,8 @@ def _decoded(path: Path, container: Any, stream: Any) -> Iterator[TimedFrame]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield the container and its first stream of pictures."""
+def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the open container of a video and its first stream of pictures."""
     try:
         import av
     except ImportError:
@@ -148,7 +148,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         empty = check_is_file(path) == 0
         raise DataError(f"{path} is {'empty' if empty else 'damaged or not a video that can be read (MP4, MKV, AVI)'}")
     try:
-        container = av.open(f"file:{path.absolute()}", format=kind, options={"protocol_whitelist": "file"})
+        container = av.open(
+            f"file:{path.absolute()}", format=kind, options={"protocol_whitelist": "file"}, metadata_errors="replace"
+        )
     except av.FFmpegError as error:
         advice = "; a recording that was not finished cannot be read" if kind == "mov" else ""
         raise DataError(f"{path} is damaged or not a video ({excerpt(error.strerror)}{advice})") from error
@@ -157,6 +159,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
             found = ", ".join(one.type for one in container.streams) or "nothing"
             raise DataError(f"{path} has no pictures; found {found} in it")
         stream = container.streams.video[0]
+        if stream.codec_context is None:
+            raise DataError(f"{path} is damaged, or no decoder for its pictures is known")
         check_pixels(stream.codec_context.height, stream.codec_context.width, path)
         stream.thread_type = "AUTO"
         yield container, stream

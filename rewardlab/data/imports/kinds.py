@@ -5,6 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from rewardlab.data.imports.files import find_files
+from rewardlab.data.imports.hdf5 import Hdf5Source
+from rewardlab.data.imports.lerobot import LeRobotSource
 from rewardlab.data.imports.pickles import Pickles
 from rewardlab.data.imports.pictures import Pictures
 from rewardlab.data.imports.source import ImportOptions, Source
@@ -13,7 +15,7 @@ from rewardlab.data.reader import episode_paths
 from rewardlab.errors import ConfigError, DataError
 
 # Tried in this order: a data set may have pictures, videos and other files beside what marks it.
-KINDS: tuple[type[Source], ...] = (Pickles, Pictures, Videos)
+KINDS: tuple[type[Source], ...] = (LeRobotSource, Hdf5Source, Pickles, Pictures, Videos)
 FLAGS = {"unsure_seconds": "--unsure-seconds", "cameras": "--camera"}
 
 

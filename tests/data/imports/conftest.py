@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -5,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))  # the modules that make recordings
 
 Frame = npt.NDArray[np.uint8]
 
