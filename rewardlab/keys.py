@@ -3,6 +3,7 @@
 STATE = "observation.state"
 IMAGES = "observation.images."  # followed by the camera's name
 FRAME_ROWS = "frame_rows"  # the rows of an episode that have pictures; absent: all
+UNSURE = "unsure"  # the rows of an episode that are neither a success nor a failure; absent: none
 
 # Parts of the observations of tasks with goals, named as in Gymnasium-Robotics.
 ACHIEVED_GOAL = "achieved_goal"

@@ -1,4 +1,4 @@
-"""`rewardlab score`: what a trained classifier says about pictures and episodes."""
+"""`rewardlab score`: what a trained classifier says about pictures, videos and episodes."""
 
 import argparse
 import os
@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rewardlab.cli.command import Commands, add_command, add_trust_option, path_name
+from rewardlab.cli.command import Commands, add_command, add_trust_option, path_name, positive
 from rewardlab.screen import PrintableStream, say_error
 
 if TYPE_CHECKING:
     from rewardlab.config.schema import RewardModelConfig
-    from rewardlab.data import StoredEpisode
     from rewardlab.pipelines.score import ScoredFile
 
 STRIP = 10  # frames in the film strip of a plot
@@ -22,12 +21,14 @@ STRIP = 10  # frames in the film strip of a plot
 
 def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     example = "rewardlab score runs/reward_model/checkpoints/best_model data/pickcube --plot plots"
-    command = add_command(commands, "score", "score pictures and episodes with a trained model", example, _score)
+    command = add_command(
+        commands, "score", "score pictures, videos and episodes with a trained model", example, _score
+    )
     command.add_argument(
         "checkpoint", metavar="CHECKPOINT", type=path_name, help="checkpoint directory, .safetensors or .pt"
     )
     command.add_argument(
-        "paths", nargs="*", type=path_name, metavar="PATH", help="pictures, episodes, or directories of either"
+        "paths", nargs="*", type=path_name, metavar="PATH", help="pictures, videos, episodes, or directories of them"
     )
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
@@ -45,11 +46,17 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         metavar="KEY=VALUE",
         help="a key of reward.model, such as image_size=[3,128,128] for weights that do not say it, or resize=allow",
     )
-    command.add_argument("--frames", action="store_true", help="in the table, a line for each frame of an episode")
+    command.add_argument("--every", type=positive, default=1, metavar="N", help="score every N-th frame of a video")
+    command.add_argument(
+        "--frames", action="store_true", help="in the table, a line for each frame of an episode or a video"
+    )
     command.add_argument("--format", choices=("table", "json", "csv"), default="table", help="(default: %(default)s)")
     command.add_argument("--out", metavar="FILE", type=path_name, help="write there (default: print)")
     command.add_argument(
-        "--plot", metavar="PATH", type=path_name, help="draw each episode over time: a .png, or a directory of them"
+        "--plot",
+        metavar="PATH",
+        type=path_name,
+        help="draw each episode and video over time: a .png, or a directory of them",
     )
     command.add_argument(
         "--camera",
@@ -99,11 +106,15 @@ def _score(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
     )
     inputs = find_inputs(arguments.paths, model.image_keys, dict(arguments.camera))
-    plots = _plot_files(arguments.plot, inputs.episodes)
+    plots = _plot_files(arguments.plot, [episode.path for episode in inputs.episodes] + inputs.videos)
     cut = arguments.threshold or model.threshold
     words = f"threshold {cut:.4g}" + ("" if arguments.threshold else " of the checkpoint")
     table = partial(write_table, every_frame=arguments.frames, threshold=words)
-    writers: dict[str, Callable[..., None]] = {"table": table, "json": write_json, "csv": write_csv}
+    writers: dict[str, Callable[..., None]] = {
+        "table": table,
+        "json": write_json,
+        "csv": partial(write_csv, videos=bool(inputs.videos)),
+    }
     failed = False
 
     def readable(results: "Iterator[ScoredFile | Problem]") -> "Iterator[ScoredFile]":
@@ -120,7 +131,8 @@ def _score(arguments: argparse.Namespace) -> int:
     with _progress(len(inputs)) as progress, _output(arguments.out) as out:
         strip = STRIP if plots else 0
         writers[arguments.format](
-            out, readable(score_files(model, inputs, threshold=cut, strip=strip, progress=progress))
+            out,
+            readable(score_files(model, inputs, threshold=cut, strip=strip, every=arguments.every, progress=progress)),
         )
     for kind, place in (("scores", arguments.out), ("plots", arguments.plot)):
         if place:
@@ -136,15 +148,14 @@ def _model_settings(given: Sequence[str]) -> "RewardModelConfig | None":
     return config_from_mapping({}, keys, check_files=False).reward.models[0] if given else None
 
 
-def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[Path, Path]:
-    """Where the plot of each episode goes."""
+def _plot_files(place: str | None, paths: Sequence[Path]) -> dict[Path, Path]:
+    """Where the plot of each episode and video goes."""
     from rewardlab.errors import ConfigError
 
     if place is None:
         return {}
-    paths = [episode.path for episode in episodes]
     if not paths:
-        raise ConfigError("--plot draws episodes over time, and there is none among the paths")
+        raise ConfigError("--plot draws episodes and videos over time, and there is none among the paths")
     if Path(place).suffix == ".png":
         if len(paths) > 1:
             raise ConfigError(f"--plot: {place} is one picture, but there are {len(paths)} episodes: name a directory")
@@ -159,13 +170,15 @@ def _plot_files(place: str | None, episodes: "Sequence[StoredEpisode]") -> dict[
 
 
 def _draw(scored: "ScoredFile", target: Path, threshold: float) -> None:
+    import numpy as np
+
     from rewardlab.data.atomic import replace_file
     from rewardlab.reports.timeline import timeline_plot
 
-    assert scored.label is not None
     title = f"{scored.path.parent.name}/{scored.path.stem}"
-    png = timeline_plot(title, scored.time, scored.probability.numpy(), scored.label, threshold, scored.strip)
-    replace_file(target, png)
+    label = np.zeros(len(scored.time), bool) if scored.label is None else scored.label
+    shown = (title, scored.time, scored.probability.numpy(), label, threshold, scored.strip)
+    replace_file(target, timeline_plot(*shown, labelled=scored.labelled))
 
 
 @contextmanager

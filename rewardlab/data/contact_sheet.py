@@ -18,7 +18,9 @@ from rewardlab.errors import DataError
 from rewardlab.frame_crops import Crop, crop_box
 from rewardlab.keys import IMAGES
 
-GREEN, RED, INK, PAPER = (24, 140, 60), (200, 44, 44), (30, 30, 30), (250, 250, 250)
+GREEN, RED, GREY = (24, 140, 60), (200, 44, 44), (120, 120, 120)
+INK, PAPER = (30, 30, 30), (250, 250, 250)
+WORDS = {GREEN: "success", RED: "no success", GREY: "unsure"}
 TILE = 128  # smallest side of a drawn frame in pixels
 BORDER, CAPTION, GAP, TITLE, SIDE = 4, 18, 8, 44, 170
 
@@ -54,12 +56,14 @@ class _Shown(NamedTuple):
     name: str
     facts: EpisodeFacts
     labels: npt.NDArray[np.bool_]
+    unsure: npt.NDArray[np.bool_]
     rows: npt.NDArray[np.int64]  # that have pictures
     frame: Callable[[str, int], npt.NDArray[np.uint8]]
 
 
 def _of_stored(episode: StoredEpisode) -> _Shown:
-    return _Shown(episode.path.stem, episode.facts, episode.labels(), episode.frame_rows(), episode.frame)
+    labels, unsure = episode.labels(), episode.unsure()
+    return _Shown(episode.path.stem, episode.facts, labels, unsure, episode.frame_rows(), episode.frame)
 
 
 def _in_memory(episode: Episode, name: str) -> _Shown:
@@ -68,7 +72,7 @@ def _in_memory(episode: Episode, name: str) -> _Shown:
     def frame(camera: str, t: int) -> npt.NDArray[np.uint8]:
         return columns[IMAGES + camera][t]
 
-    return _Shown(name, episode.facts, columns["success"], episode.frame_rows, frame)
+    return _Shown(name, episode.facts, columns["success"], episode.unsure, episode.frame_rows, frame)
 
 
 def _draw_sheet(
@@ -80,7 +84,7 @@ def _draw_sheet(
     draw.text((GAP, 6), title, INK, font_size=15)
     shown = sum(outcomes[number] for number in chosen)
     counts = f"{len(outcomes)} episodes; shown: {shown} success, {len(chosen) - shown} failure."
-    draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not.", INK, font_size=12)
+    draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not; grey: unsure.", INK, font_size=12)
     top = TITLE
     for row in rows:
         sheet.paste(row, (GAP, top))
@@ -109,7 +113,7 @@ def _draw_row(episode: _Shown, count: int, camera: str | None, crops: Mapping[st
     camera = camera or next(iter(facts.cameras))
     times = rows[_places(labels[rows], count)].tolist()
     crop = crop_box(crops[camera], *facts.cameras[camera], f"the crop of {camera}") if camera in crops else None
-    tiles = [_draw_tile(episode.frame(camera, t), t, bool(labels[t]), crop) for t in times]
+    tiles = [_draw_tile(episode.frame(camera, t), t, _colour(episode, t), crop) for t in times]
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
     outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
@@ -132,7 +136,11 @@ def _places(labels: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.intp]:
     return np.unique(times)
 
 
-def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool, crop: Crop | None) -> Image.Image:
+def _colour(episode: _Shown, t: int) -> tuple[int, int, int]:
+    return GREEN if episode.labels[t] else GREY if episode.unsure[t] else RED
+
+
+def _draw_tile(frame: npt.NDArray[np.uint8], t: int, colour: tuple[int, int, int], crop: Crop | None) -> Image.Image:
     # Whole-number nearest scaling keeps small frames as sharp as the classifier sees them.
     scale = max(1, -(-TILE // min(frame.shape[:2])))
     picture = ImageOps.scale(Image.fromarray(frame), scale, Image.Resampling.NEAREST)
@@ -140,7 +148,7 @@ def _draw_tile(frame: npt.NDArray[np.uint8], t: int, success: bool, crop: Crop |
         top, left, height, width = (side * scale for side in crop)
         box = (left, top, left + width - 1, top + height - 1)
         ImageDraw.Draw(picture).rectangle(box, outline=MARK)
-    tile = ImageOps.expand(picture, (BORDER, BORDER, BORDER, BORDER + CAPTION), GREEN if success else RED)
-    text = f"t={t} {'success' if success else 'no success'}"
+    tile = ImageOps.expand(picture, (BORDER, BORDER, BORDER, BORDER + CAPTION), colour)
+    text = f"t={t} {WORDS[colour]}"
     ImageDraw.Draw(tile).text((BORDER + 2, picture.height + 2 * BORDER), text, (255, 255, 255), font_size=12)
     return tile

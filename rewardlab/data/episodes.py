@@ -3,14 +3,15 @@
 Columns are NumPy arrays under flat names ("observation.images.base_camera", "success", ...), so that files can be read,
 checked and converted without importing torch; `Episode.steps` gives them as the Batch of `rewardlab.types`.
 Every column but `success` is optional. An episode may have pictures of some of its rows only: the column `frame_rows`
-then lists these rows, and the columns of images are as long as it.
+then lists these rows, and the columns of images are as long as it. Frames that nobody could judge are marked in the
+column `unsure`: nothing is trained or measured on them.
 """
 
 import hashlib
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.errors import DataError
-from rewardlab.keys import FRAME_ROWS, IMAGES, STATE
+from rewardlab.keys import FRAME_ROWS, IMAGES, STATE, UNSURE
 from rewardlab.limits import excerpt
 
 if TYPE_CHECKING:  # importing tensordict takes seconds
@@ -40,6 +41,7 @@ _KNOWN: dict[str, tuple[tuple[np.dtype[Any], ...], tuple[int, ...]]] = {
     "terminated": ((_BOOL,), (1,)),
     "truncated": ((_BOOL,), (1,)),
     "success": ((_BOOL,), (1,)),
+    UNSURE: ((_BOOL,), (1,)),
     "grasp": ((_BOOL,), (1,)),
     "intervention": ((_BOOL,), (1,)),
     FRAME_ROWS: ((_INT,), (1,)),
@@ -174,6 +176,11 @@ class Episode:
         return frame_rows(self.columns)
 
     @property
+    def unsure(self) -> Array:
+        """Which rows are neither a success nor a failure, bool [T]."""
+        return unsure_rows(self.columns)
+
+    @property
     def lacks_pictures(self) -> bool:
         """Whether there are pictures of some rows only, so that transitions have none."""
         return len(self.frame_rows) < len(self)
@@ -182,6 +189,12 @@ class Episode:
     def checksums(self) -> dict[str, int]:
         """The CRC-32 of each column, with its name, type and shape."""
         return {name: checksum(name, np.ascontiguousarray(array)) for name, array in self.columns.items()}
+
+    def with_origin(self, run: str, worker: int, number: int) -> "Episode":
+        """Return the same episode with an origin. Its checksums are not computed a second time."""
+        named = replace(self, origin=EpisodeOrigin(run, worker, number, content_digest(self.checksums)))
+        vars(named)["checksums"] = self.checksums
+        return named
 
     def transitions(self) -> "Batch":
         """The T-1 transitions: observation, the action taken in it, what followed, and ("next", "observation").
@@ -213,6 +226,11 @@ class Episode:
 def frame_rows(columns: Columns) -> Array:
     """Return the rows that have pictures; all rows of an episode without cameras."""
     return columns[FRAME_ROWS] if FRAME_ROWS in columns else np.arange(len(columns["success"]))
+
+
+def unsure_rows(columns: Columns) -> Array:
+    """Return which rows are neither a success nor a failure, bool [T]."""
+    return columns[UNSURE] if UNSURE in columns else np.zeros(len(columns["success"]), bool)
 
 
 def checksum(name: str, array: Array) -> int:
@@ -282,10 +300,17 @@ def check_forms(columns: Columns) -> None:
                 raise DataError(f"'{name}' has {len(array)} pictures, '{FRAME_ROWS}' has {len(columns[FRAME_ROWS])}")
         elif name != FRAME_ROWS and len(array) != rows:
             raise DataError(f"'{name}' has {len(array)} rows, the labels ('success') have {rows}")
+    check_unsure(columns.get(UNSURE), columns["success"])
     if FRAME_ROWS in columns:
         check_frame_rows(columns[FRAME_ROWS], rows)
         if not any(name.startswith(IMAGES) for name in columns):
             raise DataError(f"'{FRAME_ROWS}' lists rows with pictures, but there are no pictures")
+
+
+def check_unsure(unsure: Array | None, success: Array) -> None:
+    """Raise if a frame is both a success and unsure."""
+    if unsure is not None and (both := np.flatnonzero(unsure & success)).size:
+        raise DataError(f"step {both[0]} is a success in 'success' and open in '{UNSURE}'; expected one of the two")
 
 
 def check_frame_rows(found: Array, rows: int) -> None:

@@ -1,13 +1,14 @@
 """From episodes to frames to learn from: which frames, with which labels, in which split.
 
-A frame's label is the success of that very frame. Splits are made by episode, because the frames of one episode are
-near copies of each other: one in each split would make validation a test of memory.
+A frame's label is the success of that very frame. Frames of which nobody was sure are in no table. Splits are made by
+episode, because the frames of one episode are near copies of each other: one in each split would make validation a test
+of memory.
 """
 
 import os
 import warnings
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +28,13 @@ class FrameTable:
     episode: Ints
     time: Ints
     label: Bools
+    unsure: int = 0  # frames of all these episodes that were left out, since nobody could judge them
 
     def __len__(self) -> int:
         return len(self.label)
 
     def rows(self, chosen: Ints | Bools) -> "FrameTable":
-        return FrameTable(self.episodes, self.episode[chosen], self.time[chosen], self.label[chosen])
+        return replace(self, episode=self.episode[chosen], time=self.time[chosen], label=self.label[chosen])
 
     @property
     def successes(self) -> int:
@@ -58,14 +60,16 @@ class FrameTable:
 
 
 def tabulate(episodes: Sequence[StoredEpisode]) -> FrameTable:
-    """List every frame of the episodes that has pictures, in order. Reads labels, not pictures."""
-    times = [episode.frame_rows() for episode in episodes]
+    """List every frame of the episodes that has pictures and a label, in order. Reads labels, not pictures."""
+    pictured = [episode.frame_rows() for episode in episodes]
+    times = [rows[~episode.unsure()[rows]] for episode, rows in zip(episodes, pictured, strict=True)]
     labels = [episode.labels()[rows] for episode, rows in zip(episodes, times, strict=True)]
     return FrameTable(
         tuple(episodes),
         np.repeat(np.arange(len(episodes)), [len(rows) for rows in times]),
         np.concatenate([np.zeros(0, np.int64), *times]),
         np.concatenate([np.zeros(0, bool), *labels]),
+        unsure=sum(map(len, pictured)) - sum(map(len, times)),
     )
 
 
@@ -79,6 +83,7 @@ def split_by_episode(table: FrameTable, val_fraction: float, seed: int) -> tuple
     shows_success[table.episode[table.label]] = True
     original = _group_copies(table.episodes, shows_success)
     distinct = original == np.arange(len(original))
+    distinct &= np.isin(np.arange(len(original)), original[table.episode])  # not those of which every frame is unsure
     _require_both_classes(table, shows_success & distinct)
     rng = np.random.default_rng(seed)
     held_out = np.zeros(len(table.episodes), bool)
@@ -136,7 +141,15 @@ def find_originals(episodes: Sequence[StoredEpisode], *, by_content: bool = True
 
 def _require_both_classes(table: FrameTable, shows_success: Bools) -> None:
     if missing := table.missing_label():
-        raise DataError(f"no frame is labelled {missing}: {table.describe()}. A classifier needs both; collect more")
+        if table.unsure and not len(table):
+            raise DataError(
+                f"none of the {table.unsure:,} frames is labelled: all are unsure. Say which show success and which do "
+                "not (of videos: `rewardlab data import VIDEO NEW_DIR --labels FILE.csv`)"
+            )
+        unsure = f" and {table.unsure:,} unsure ones" if table.unsure else ""
+        raise DataError(
+            f"no frame is labelled {missing}: {table.describe()}{unsure}. A classifier needs both; collect more"
+        )
     if shows_success.sum() < 2:
         raise DataError(
             f"only {int(shows_success.sum())} of {len(shows_success)} episodes shows success, and one is needed for "

@@ -1,6 +1,8 @@
 """Converts images (HWC or CHW, uint8 or float in [0, 1], NumPy, torch, file) to uint8 HWC, as stored, and back."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,18 +50,47 @@ def write_png(path: Path, pixels: npt.NDArray[np.uint8]) -> Path:
 
 def read_image(path: Path) -> npt.NDArray[np.uint8]:
     """Read a picture file as uint8 [H, W, 3]: grey becomes RGB, transparency is dropped."""
+    with _opened(path) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return height and width of a picture file that `read_image` will read, from its header alone."""
+    with _opened(path) as picture:
+        return picture.height, picture.width
+
+
+def decode_image(content: bytes, name: object) -> npt.NDArray[np.uint8]:
+    """Return the picture in the bytes of a file as `read_image` does; `name` is what an error calls it."""
+    with _checked(io.BytesIO(content), name) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ImageFile]:
+    """Open a picture, whose pixels are not yet decoded, and name the file in errors."""
     try:
-        with open_file(path) as file, _open_picture(file) as picture:
-            check_pixels(picture.height, picture.width, path)
-            if picture.mode.startswith(_DEEP_MODES):
-                raise DataError(f"{path} has more than 8 bits a channel; save it with 8 before scoring it")
-            return np.asarray(picture.convert("RGB"))
+        file = open_file(path)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
+    except OSError as error:
+        raise DataError(f"{path} is damaged or not a picture ({excerpt(error)})") from error
+    with file, _checked(file, path) as picture:
+        yield picture
+
+
+@contextmanager
+def _checked(file: BinaryIO, name: object) -> Iterator[ImageFile]:
+    try:
+        with _open_picture(file) as picture:
+            check_pixels(picture.height, picture.width, name)
+            if picture.mode.startswith(_DEEP_MODES):
+                raise DataError(f"{name} has more than 8 bits a channel; save it with 8 first")
+            yield picture
     except (ConfigError, DataError):
         raise
     except Exception as error:  # Pillow meets damaged files with nearly anything
-        raise DataError(f"{path} is damaged or not a picture ({excerpt(error)})") from error
+        raise DataError(f"{name} is damaged or not a picture ({excerpt(error)})") from error
 
 
 def _open_picture(file: BinaryIO) -> ImageFile:

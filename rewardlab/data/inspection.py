@@ -29,6 +29,7 @@ class DatasetSummary:
     failure_episodes: int = 0
     success_frames: int = 0
     failure_frames: int = 0
+    unsure_frames: int = 0  # that nobody could judge; nothing is trained or measured on them
     without_picture: int = 0  # rows of episodes that have pictures of other rows
     bytes: int = 0
     cameras: Counter[str] = field(default_factory=Counter)  # "base_camera 64x64" -> episodes
@@ -44,7 +45,7 @@ class DatasetSummary:
 
     @property
     def frames(self) -> int:
-        return self.success_frames + self.failure_frames
+        return self.success_frames + self.failure_frames + self.unsure_frames
 
 
 def summarize(path: str | Path) -> DatasetSummary:
@@ -54,6 +55,7 @@ def summarize(path: str | Path) -> DatasetSummary:
     for episode in read_episodes(path):
         try:
             facts, labels, rows, digest = episode.facts, episode.labels(), episode.frame_rows(), episode.digest
+            unsure = int(episode.unsure()[rows].sum())
         except DataError as error:
             summary.damaged.append(Problem(episode.path, str(error)))
             continue
@@ -63,7 +65,8 @@ def summarize(path: str | Path) -> DatasetSummary:
         summary.failure_episodes += not facts.success
         successes = int(labels[rows].sum())
         summary.success_frames += successes
-        summary.failure_frames += len(rows) - successes
+        summary.failure_frames += len(rows) - successes - unsure
+        summary.unsure_frames += unsure
         summary.without_picture += facts.length - len(rows)
         summary.bytes += episode.path.stat().st_size
         summary.cameras.update(f"{name} {height}x{width}" for name, (height, width) in facts.cameras.items())

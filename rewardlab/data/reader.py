@@ -51,6 +51,10 @@ class StoredEpisode:
         """Success per frame, whether it has pictures or not."""
         return self.format.labels(self.path)
 
+    def unsure(self) -> npt.NDArray[np.bool_]:
+        """Which frames are neither a success nor a failure; nothing is trained or measured on them."""
+        return self.format.unsure(self.path)
+
     def frame_rows(self) -> npt.NDArray[np.int64]:
         """The frames that have pictures (see `data.collection.frames`); all of an episode without cameras."""
         return self.format.frame_rows(self.path)

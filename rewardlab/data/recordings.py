@@ -141,11 +141,7 @@ class _Running:
 
 
 def _read(transition: Any) -> _Step:
-    if not isinstance(transition, Mapping):
-        raise DataError(f"found {_describe(transition)}, expected a dictionary")
-    pair = transition.get("transitions", transition)
-    if not isinstance(pair, Mapping) or any(_find(pair, place) is None for place in _PLACES):
-        raise DataError(f"no 'obs' and 'next_obs'; found {', '.join(sorted(map(str, transition)))}")
+    before, after = read_observations(transition)
     action = as_action(np.atleast_1d(np.squeeze(to_numpy(_require(transition, "action")))))
     reward = np.float32(np.sum(to_numpy(_require(transition, "reward"))))
     infos = _find(transition, "infos")
@@ -165,8 +161,18 @@ def _read(transition: Any) -> _Step:
     if INTERVENTION in infos:
         arrival[INTERVENTION], start[INTERVENTION] = np.asarray(_is_set(infos[INTERVENTION])), np.asarray(False)
     facts = {name: str(infos.get(name, default)) for name, default in (("task", UNKNOWN), ("policy", "recorded"))}
-    before, after = (_observation(_find(pair, place)) for place in _PLACES)
     return _Step({**before, **start}, {**after, **arrival}, terminated or truncated, facts)
+
+
+def read_observations(transition: Any) -> tuple[Columns, Columns]:
+    """Return the pictures and the state of a transition before and after its step, as columns without a time axis."""
+    if not isinstance(transition, Mapping):
+        raise DataError(f"found {_describe(transition)}, expected a dictionary")
+    pair = transition.get("transitions", transition)
+    if not isinstance(pair, Mapping) or any(_find(pair, place) is None for place in _PLACES):
+        raise DataError(f"no 'obs' and 'next_obs'; found {', '.join(sorted(map(str, transition)))}")
+    before, after = (_observation(_find(pair, place)) for place in _PLACES)
+    return before, after
 
 
 def _flags(transition: Mapping[str, Any]) -> tuple[bool, bool]:

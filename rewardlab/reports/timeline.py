@@ -23,12 +23,21 @@ MANY = 200  # frames; in longer episodes marks are small
 
 
 def timeline_plot(
-    title: str, time: Ints, probability: npt.NDArray[np.float32], label: Bools, threshold: float, strip: Strip
+    title: str,
+    time: Ints,
+    probability: npt.NDArray[np.float32],
+    label: Bools,
+    threshold: float,
+    strip: Strip,
+    *,
+    labelled: Bools | None = None,
 ) -> bytes:
     """Draw the episode as PNG bytes. Tile k of the strip is the middle frame of the k-th part of the time axis.
 
-    `time` is the number of each scored frame in its episode. Frames without a score take no place on the axis.
+    `time` is the number of each scored frame in its episode. Frames without a score take no place on the axis. Where
+    frames are not `labelled` (default: all are), no verdict is wrong.
     """
+    labelled = np.ones(len(time), bool) if labelled is None else labelled
     across = WIDTH - LEFT - RIGHT
     height, width = strip[0][1].shape[:2]
     natural = across / len(strip) * height / width
@@ -39,17 +48,28 @@ def timeline_plot(
     upper = figure.add_axes((LEFT / WIDTH, (BOTTOM + PLOT + GAP) / total, across / WIDTH, film / total), sharex=lower)
     success = probability > threshold
     _draw_strip(upper, strip, time, success, 0.94 * film / natural)
-    _draw_curve(lower, time, probability, label, threshold)
+    _draw_curve(lower, time, probability, label, threshold, labelled)
     figure.text(LEFT / WIDTH, 1 - 0.30 / total, title, fontsize=13, fontweight="bold", color=INK, va="center")
-    figure.text(LEFT / WIDTH, 1 - 0.56 / total, _words(time, success, label), fontsize=10, color="#6a6a6a", va="center")
+    figure.text(
+        LEFT / WIDTH,
+        1 - 0.56 / total,
+        _words(time, success, label, labelled),
+        fontsize=10,
+        color="#6a6a6a",
+        va="center",
+    )
     return png_bytes(figure)
 
 
-def _words(time: Ints, success: Bools, label: Bools) -> str:
+def _words(time: Ints, success: Bools, label: Bools, labelled: Bools) -> str:
     first = f"first called success at frame {time[success.argmax()]}" if success.any() else "never called success"
     truth = f"first labelled success at {time[label.argmax()]}" if label.any() else "never labelled success"
     count = f"{len(success):,} frame{'s' * (len(success) != 1)}"
-    return f"{count}; {first}, {truth}; {share(float((success == label).mean()))} judged rightly"
+    if not labelled.any():
+        return f"{count}; {first}; no labels"
+    unsure = f", {int((~labelled).sum()):,} unsure" if not labelled.all() else ""
+    right = share(float((success == label)[labelled].mean()))
+    return f"{count}{unsure}; {first}, {truth}; {right} judged rightly"
 
 
 def _draw_strip(axes: Axes, strip: Strip, time: Ints, success: Bools, filled: float) -> None:
@@ -67,7 +87,9 @@ def _draw_strip(axes: Axes, strip: Strip, time: Ints, success: Bools, filled: fl
     axes.axis("off")
 
 
-def _draw_curve(axes: Axes, time: Ints, probability: npt.NDArray[np.float32], label: Bools, threshold: float) -> None:
+def _draw_curve(
+    axes: Axes, time: Ints, probability: npt.NDArray[np.float32], label: Bools, threshold: float, labelled: Bools
+) -> None:
     place = np.arange(len(time))
     for k, (start, end) in enumerate(_runs(label)):
         name = "labelled success" if k == 0 else None
@@ -75,7 +97,7 @@ def _draw_curve(axes: Axes, time: Ints, probability: npt.NDArray[np.float32], la
     dot = "." if len(time) < MANY else ""
     axes.plot(place, probability, color=INK, marker=dot, linewidth=1.4, label="probability of success", clip_on=False)
     axes.axhline(threshold, color=GREY, linestyle="--", linewidth=1.2, label=f"threshold {threshold:.3g}")
-    wrong = (probability > threshold) != label
+    wrong = ((probability > threshold) != label) & labelled
     if wrong.any():
         size = 8.0 if len(time) < MANY else 4.0
         (marks,) = axes.plot(

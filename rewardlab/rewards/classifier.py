@@ -41,7 +41,7 @@ from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.rewards.labelled_frames import LabelledFrames
 from rewardlab.rewards.pretrained_encoder import read_pretrained_encoder
 from rewardlab.rewards.trained_tasks import Tasks
-from rewardlab.rewards.zoo.transitions import read_images, read_labels
+from rewardlab.rewards.zoo.transitions import read_images, read_labels, read_unsure
 
 MINI_BATCH = 256
 
@@ -227,11 +227,15 @@ class SuccessClassifier(BaseRewardModel):
 
     def collect_data(self, data: Any) -> None:
         """Add frames with their `success` labels."""
-        self._frames.add(self.network.preprocess.select(read_images(data)), read_labels(data))
+        self._collect(data)
 
     def load_expert_data(self, data: Any) -> None:
         """Add labelled frames that `clear_data` does not drop."""
-        self._frames.add(self.network.preprocess.select(read_images(data)), read_labels(data), keep=True)
+        self._collect(data, keep=True)
+
+    def _collect(self, data: Any, *, keep: bool = False) -> None:
+        images = self.network.preprocess.select(read_images(data))
+        self._frames.add(images, read_labels(data), read_unsure(data), keep=keep)
 
     def clear_data(self, iter: int) -> None:
         if self.time_to_clear(iter):

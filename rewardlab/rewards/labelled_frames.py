@@ -28,8 +28,10 @@ class LabelledFrames:
     def __len__(self) -> int:
         return sum(map(len, self._labels()))
 
-    def add(self, images: Mapping[str, ImageArray], labels: Tensor, *, keep: bool = False) -> None:
-        """Add a copy of frames with their labels."""
+    def add(
+        self, images: Mapping[str, ImageArray], labels: Tensor, unsure: Tensor | None = None, *, keep: bool = False
+    ) -> None:
+        """Add a copy of frames with their labels, but for those of which somebody was unsure."""
         frames = {
             key: torch.as_tensor(array).detach().to("cpu", copy=True).reshape(-1, *array.shape[-3:])
             for key, array in images.items()
@@ -37,6 +39,8 @@ class LabelledFrames:
         for key, array in frames.items():
             if len(array) != len(labels):
                 raise DataError(f"{len(array)} images of camera '{key}' with {len(labels)} labels; expected one each")
+        if unsure is not None:
+            frames, labels = {key: array[~unsure] for key, array in frames.items()}, labels[~unsure]
         self._parts.append((frames, labels, keep))
 
     def replay(self, table: FrameTable, cameras: Sequence[str]) -> None:

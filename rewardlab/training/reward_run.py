@@ -19,6 +19,7 @@ from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.crops import read_crops
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
+from rewardlab.data.imports.journal import read_grouping
 from rewardlab.data.stored_frames import validation_logits
 from rewardlab.data.used_episodes import split_frames
 from rewardlab.errors import ConfigError, DataError, StorageError
@@ -71,6 +72,10 @@ def _train_in(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Pr
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
+    for grouping in read_grouping(cfg.data.paths):
+        print_line(quiet, f"the split is by episode. {grouping}")
+    if train.unsure:
+        print_line(quiet, f"left out {train.unsure:,} frames that are neither success nor failure (unsure)")
     fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
     full = False
     try:

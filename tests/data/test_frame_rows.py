@@ -95,8 +95,8 @@ def test_files_with_all_pictures_are_as_they_were(tmp_path: Path, make_episode: 
     versions = [re.findall(rb'"version":"(\d)"', path.read_bytes())[0] for path in found]
     assert versions == [b"1", b"2"]
     for path in found:
-        path.write_bytes(path.read_bytes().replace(b'"version":"2"', b'"version":"3"'))
-    with pytest.raises(DataError, match="version 3; this rewardlab reads versions 1 and 2"):
+        path.write_bytes(path.read_bytes().replace(b'"version":"2"', b'"version":"4"'))
+    with pytest.raises(DataError, match="version 4; this rewardlab reads versions 1 to 3"):
         read_episodes(found[1])[0].load()
 
 

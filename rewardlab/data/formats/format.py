@@ -1,4 +1,4 @@
-"""What a file format must know. A format that can do better than reading the whole file overrides the last eight."""
+"""What a file format must know. A format that can do better than reading the whole file overrides the last nine."""
 
 import hashlib
 import os
@@ -21,6 +21,7 @@ from rewardlab.data.episodes import (
     check_episode,
     content_digest,
     frame_rows,
+    unsure_rows,
 )
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.input_files import read_file
@@ -79,6 +80,10 @@ class EpisodeFormat(ABC):
     def labels(self, path: Path) -> npt.NDArray[np.bool_]:
         """Success per frame, whether it has pictures or not."""
         return self.read(path).columns["success"]
+
+    def unsure(self, path: Path) -> npt.NDArray[np.bool_]:
+        """Which frames are neither a success nor a failure."""
+        return unsure_rows(self.read(path).columns)
 
     def frame_rows(self, path: Path) -> Ints:
         """The frames that have pictures; all of an episode without cameras."""

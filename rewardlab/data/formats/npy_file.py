@@ -1,6 +1,6 @@
 """A trajectory as `np.save` of {'images': {key: float32 [T, C, H, W] in [0, 1]}, 'labels': float32 [T]}.
 
-Rows without pictures are left out.
+Rows without pictures are left out. If somebody was unsure of frames, there is also 'unsure': bool [T].
 """
 
 import io
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from rewardlab import unpickle
-from rewardlab.data.episodes import Columns, Episode
+from rewardlab.data.episodes import Columns, Episode, check_form
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, read_trailer, told_by_folder, trailer
 from rewardlab.data.images import to_float_chw, to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
-from rewardlab.keys import IMAGES
+from rewardlab.keys import IMAGES, UNSURE
 from rewardlab.limits import excerpt, listed
 from rewardlab.observations import to_numpy
 
@@ -37,6 +37,8 @@ class NpyFormat(EpisodeFormat):
         if not images:
             raise DataError("the npy format holds images and labels only, and this episode has no images")
         content: Any = {"images": images, "labels": episode.columns["success"][episode.frame_rows].astype(np.float32)}
+        if UNSURE in episode.columns:
+            content[UNSURE] = episode.columns[UNSURE][episode.frame_rows]
         file = io.BytesIO()
         np.save(file, content, allow_pickle=True)
         return [file.getbuffer(), *trailer(episode)]
@@ -47,6 +49,9 @@ class NpyFormat(EpisodeFormat):
         if not isinstance(images, dict) or not images or "labels" not in content:
             raise DataError(f"has the keys {listed(content)}; expected 'images' (a dictionary) and 'labels'")
         columns: Columns = {"success": as_labels(_flat_labels(content["labels"]))}
+        if UNSURE in content:
+            columns[UNSURE] = to_numpy(content[UNSURE])
+            check_form(UNSURE, columns[UNSURE])
         for key, frames in images.items():
             if to_numpy(frames).ndim != 4:
                 raise DataError(f"image '{key}' has shape {list(to_numpy(frames).shape)}; expected [T, C, H, W]")

@@ -1,7 +1,8 @@
 """A pickled episode: a dictionary of frames, each with its observation, action, reward, done, grasp and success.
 
 The dictionary has one `done` where a Batch has `terminated` and `truncated`: a done frame that is a success is read as
-terminated, any other as truncated. Task, seed and policy have no place in it. Frames may have no pictures.
+terminated, any other as truncated. Task, seed and policy have no place in it. Frames may have no pictures. A frame
+that nobody could judge has `unsure`.
 """
 
 import pickle
@@ -18,7 +19,7 @@ from rewardlab.data.formats.format import Buffer, EpisodeFormat, as_labels, read
 from rewardlab.data.images import to_uint8_hwc
 from rewardlab.errors import DataError
 from rewardlab.input_files import open_file
-from rewardlab.keys import DEFAULT_CAMERA, FRAME_ROWS, IMAGES, MAIN_IMAGES, STATE
+from rewardlab.keys import DEFAULT_CAMERA, FRAME_ROWS, IMAGES, MAIN_IMAGES, STATE, UNSURE
 from rewardlab.observations import to_numpy
 
 KEY_OF_CAMERA = {DEFAULT_CAMERA: MAIN_IMAGES, "main_camera": "main_camera"}
@@ -67,6 +68,7 @@ def _frames(episode: Episode) -> Iterator[dict[str, Any]]:
             "done": bool(done[t]),
             "grasp": bool(columns.get("grasp", never)[t]),
             "success": bool(columns["success"][t]),
+            **({UNSURE: True} if episode.unsure[t] else {}),
         }
 
 
@@ -90,6 +92,9 @@ def _columns(frames: list[Any]) -> Columns:
     grasp = _flags(frames, "grasp")
     if grasp.any():
         columns["grasp"] = grasp
+    unsure = _flags(frames, UNSURE)
+    if unsure.any():
+        columns[UNSURE] = unsure
     return columns
 
 

@@ -23,7 +23,9 @@ from rewardlab.data.episodes import (
     Episode,
     EpisodeFacts,
     EpisodeOrigin,
+    check_form,
     check_frame_rows,
+    check_unsure,
     checksum,
     checksum_of_form,
     content_digest,
@@ -31,11 +33,13 @@ from rewardlab.data.episodes import (
 from rewardlab.data.formats.format import Buffer, EpisodeFormat, FrameRows, Ints, naming, no_camera, picture_index
 from rewardlab.errors import DataError
 from rewardlab.input_files import check_is_file, open_file
-from rewardlab.keys import FRAME_ROWS, IMAGES
+from rewardlab.keys import FRAME_ROWS, IMAGES, UNSURE
 from rewardlab.limits import excerpt, listed
 
 KIND = "rewardlab.episode"
-VERSION, SPARSE_VERSION = "1", "2"  # the second has pictures of some rows only, which readers of the first mix up
+# The second has pictures of some rows only, which readers of the first mix up; the third (also) has rows that nobody
+# could judge, which earlier readers take for failures.
+VERSION, SPARSE_VERSION, UNSURE_VERSION = "1", "2", "3"
 _DTYPES = {np.dtype(bool): "BOOL"} | {
     np.dtype(f"{kind}{size}"): f"{kind.upper()}{8 * size}"
     for kind, sizes in (("f", (2, 4, 8)), ("i", (1, 2, 4, 8)), ("u", (1, 2, 4, 8)))
@@ -54,7 +58,7 @@ class SafetensorsFormat(EpisodeFormat):
         facts = json.dumps(episode.facts.to_json(), sort_keys=True)
         metadata = {
             "kind": KIND,
-            "version": SPARSE_VERSION if FRAME_ROWS in columns else VERSION,
+            "version": _version(columns),
             "facts": facts,
             "facts_crc32": str(zlib.crc32(facts.encode())),
             "crc32": json.dumps({name: episode.checksums[name] for name in columns}),
@@ -106,6 +110,16 @@ class SafetensorsFormat(EpisodeFormat):
                 raise DataError(f"has {len(labels)} labels for {length} frames")
             return labels
 
+    def unsure(self, path: Path) -> npt.NDArray[np.bool_]:
+        with naming(path), _opened(path) as (file, metadata):
+            if UNSURE not in file.keys():  # noqa: SIM118 (the handle is not a dict)
+                return np.zeros(_facts(metadata).length, bool)
+            checksums = json.loads(metadata["crc32"])
+            unsure = _verified(file, UNSURE, checksums)
+            check_form(UNSURE, unsure)
+            check_unsure(unsure, _verified(file, "success", checksums))
+            return unsure
+
     def frame_rows(self, path: Path) -> Ints:
         with naming(path), _opened(path) as (file, metadata):
             rows = _frame_rows(file, metadata)
@@ -143,12 +157,16 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             metadata = file.metadata() or {}
             if metadata.get("kind") != KIND:
                 raise DataError("is a safetensors file, but not an episode (its header has no mark of one)")
-            if metadata.get("version") not in (VERSION, SPARSE_VERSION):
-                found, known = metadata.get("version"), f"versions {VERSION} and {SPARSE_VERSION}"
+            if metadata.get("version") not in (VERSION, SPARSE_VERSION, UNSURE_VERSION):
+                found, known = metadata.get("version"), f"versions {VERSION} to {UNSURE_VERSION}"
                 raise DataError(f"has episode format version {found}; this rewardlab reads {known}")
             yield file, metadata
     except (safetensors.SafetensorError, json.JSONDecodeError, KeyError, UnicodeDecodeError) as error:
         raise DataError(f"is damaged or not a safetensors file ({excerpt(error)})") from error
+
+
+def _version(columns: Columns) -> str:
+    return UNSURE_VERSION if UNSURE in columns else SPARSE_VERSION if FRAME_ROWS in columns else VERSION
 
 
 def _header(columns: Columns, metadata: dict[str, str]) -> bytes:
@@ -185,7 +203,7 @@ def _verified(file: Any, name: str, checksums: dict[str, int]) -> Array:
 
 def _frame_rows(file: Any, metadata: dict[str, str]) -> Ints | None:
     """Return the rows that have pictures, checked; None for all."""
-    if metadata["version"] == VERSION:
+    if metadata["version"] == VERSION or FRAME_ROWS not in file.keys():  # noqa: SIM118 (the handle is not a dict)
         return None
     rows = _verified(file, FRAME_ROWS, json.loads(metadata["crc32"]))
     check_frame_rows(rows, _facts(metadata).length)

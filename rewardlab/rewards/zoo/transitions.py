@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from rewardlab.data.episodes import check_finite
 from rewardlab.errors import DataError
-from rewardlab.keys import DESIRED_GOAL, SUCCESS_KEYS
+from rewardlab.keys import DESIRED_GOAL, SUCCESS_KEYS, UNSURE
 from rewardlab.models.encoders import channels_first, pixels_to_floats
 from rewardlab.models.image_preprocessor import Images
 from rewardlab.observations import camera_images, is_image, read_parts
@@ -270,3 +270,9 @@ def read_labels(data: Any) -> Tensor:
     if not values.isfinite().all():
         raise DataError("'success' has numbers that are not finite; expected true, false, or numbers from 0 to 1")
     return values >= 0.5
+
+
+def read_unsure(data: Any) -> Tensor | None:
+    """Return which frames are neither a success nor a failure, as bool [B]; None if the data do not say."""
+    unsure = find(data, UNSURE)
+    return None if unsure is None else torch.as_tensor(unsure).reshape(-1).bool().cpu()

@@ -1,0 +1,1 @@
+"""Data sets of other tools, written from episodes. One file a kind."""
