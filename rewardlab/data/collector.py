@@ -1,7 +1,7 @@
 """Collects episodes of parallel environments: a buffer for each, targets per outcome, background writing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Self, TypeAlias
 
@@ -12,12 +12,10 @@ from rewardlab.data.episodes import (
     Array,
     Columns,
     Episode,
-    EpisodeOrigin,
     Identity,
     check_finite,
     check_form,
     check_forms,
-    content_digest,
 )
 from rewardlab.data.writer import BackgroundWriter, WritesEpisodes
 from rewardlab.errors import DataError
@@ -96,7 +94,7 @@ class EpisodeBuffer:
         episode = Episode.from_columns(columns, task=self.task, seed=self.seed, policy=self.policy, success=success)
         if identity is None:
             return episode
-        return replace(episode, origin=EpisodeOrigin(*identity, content_digest(episode.checksums)))
+        return episode.with_origin(*identity)
 
 
 class EpisodeCollector:

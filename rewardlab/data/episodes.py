@@ -11,7 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -189,6 +189,12 @@ class Episode:
     def checksums(self) -> dict[str, int]:
         """The CRC-32 of each column, with its name, type and shape."""
         return {name: checksum(name, np.ascontiguousarray(array)) for name, array in self.columns.items()}
+
+    def with_origin(self, run: str, worker: int, number: int) -> "Episode":
+        """Return the same episode with an origin. Its checksums are not computed a second time."""
+        named = replace(self, origin=EpisodeOrigin(run, worker, number, content_digest(self.checksums)))
+        vars(named)["checksums"] = self.checksums
+        return named
 
     def transitions(self) -> "Batch":
         """The T-1 transitions: observation, the action taken in it, what followed, and ("next", "observation").

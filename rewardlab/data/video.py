@@ -4,7 +4,7 @@ A file gets to the demuxer that its first bytes name and to no other: FFmpeg has
 addresses in a network, that a playlist names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ class TimedFrame(NamedTuple):
 
     time: float
     frame: "av.VideoFrame"
+    convert: Callable[..., "av.VideoFrame"]  # of all frames of the video: a new one for each costs a quarter more
 
     @property
     def size(self) -> tuple[int, int]:
@@ -69,7 +70,7 @@ class TimedFrame(NamedTuple):
 
     def pixels(self) -> Frame:
         """Return the frame as it is shown, uint8 [H, W, 3]."""
-        pixels = cast(Frame, self.frame.to_ndarray(format="rgb24"))
+        pixels = cast(Frame, self.convert(self.frame, format="rgb24").to_ndarray())
         turns = round(self.frame.rotation / 90) % 4  # telephones write frames as the chip sees them
         return np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels
 
@@ -121,15 +122,16 @@ def ends_early(facts: VideoFacts, last: float) -> bool:
 
 def _decoded(path: Path, container: Any, stream: Any) -> Iterator[TimedFrame]:
     import av
+    from av.video.reformatter import VideoReformatter
 
-    origin, number, time = _origin(stream), 0, 0.0
+    origin, number, time, convert = _origin(stream), 0, 0.0, VideoReformatter().reformat
     try:
         for frame in container.decode(stream):
             known = frame.pts is not None
             time = float(frame.pts * stream.time_base) - origin if known else float(number / stream.average_rate)
             number += 1
             if not frame.is_corrupt:
-                yield TimedFrame(time, frame)
+                yield TimedFrame(time, frame, convert)
     except av.FFmpegError as error:
         raise BrokenVideo(f"{path} cannot be read behind {time:.1f} s ({excerpt(error.strerror)})") from error
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, as_action
 from rewardlab.data.imports.hdf5_file import SUFFIXES, child, is_hdf5, numbers, opened, subgroup
-from rewardlab.data.imports.picture_size import Size, resize_picture
+from rewardlab.data.imports.picture_size import Size
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
 from rewardlab.data.imports.transition_labels import (
     NEXT,
@@ -26,6 +26,7 @@ from rewardlab.data.imports.transition_labels import (
 )
 from rewardlab.data.transition_rows import arrivals
 from rewardlab.errors import DataError
+from rewardlab.frame_sizes import resize_picture
 from rewardlab.keys import FRAME_ROWS, IMAGES, UNSURE
 from rewardlab.limits import check_file_size, check_pixels, excerpt, listed
 from rewardlab.registry import nearest_name

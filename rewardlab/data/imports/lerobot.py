@@ -18,11 +18,12 @@ from rewardlab.data.imports.lerobot_info import LeRobotInfo
 from rewardlab.data.imports.lerobot_labels import find_labelling
 from rewardlab.data.imports.lerobot_rows import check_single, columns_left_out, episode_columns, numeric_columns
 from rewardlab.data.imports.parquet_rows import EpisodeRows, as_array
-from rewardlab.data.imports.picture_size import Size, resize_picture
+from rewardlab.data.imports.picture_size import Size
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
 from rewardlab.data.imports.video_segments import VideoReader
 from rewardlab.data.lerobot_layout import FACTS, INFO, SUCCESS
 from rewardlab.errors import DataError
+from rewardlab.frame_sizes import resize_picture
 from rewardlab.keys import FRAME_ROWS, IMAGES
 from rewardlab.limits import check_file_size, excerpt, listed
 

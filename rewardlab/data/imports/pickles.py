@@ -17,15 +17,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rewardlab import unpickle
-from rewardlab.data.episodes import UNKNOWN, Columns, Episode
+from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode
 from rewardlab.data.imports.blocks import frames_of_a_block
 from rewardlab.data.imports.files import find_files
 from rewardlab.data.imports.grouping import PLENTY
 from rewardlab.data.imports.labels import Label, label_columns
-from rewardlab.data.imports.picture_size import Frame, Size, resize_picture
+from rewardlab.data.imports.picture_size import Size
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
 from rewardlab.data.recordings import UNREADABLE, read_observations
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_sizes import resize_picture
 from rewardlab.input_files import open_file
 from rewardlab.keys import IMAGES
 from rewardlab.limits import excerpt, listed
@@ -58,8 +59,8 @@ class _Session:
 class _Transition(NamedTuple):
     """The pictures of a transition before and after its step."""
 
-    before: dict[str, Frame]
-    after: dict[str, Frame]
+    before: dict[str, Array]
+    after: dict[str, Array]
 
 
 class Pickles(Source):
@@ -98,7 +99,7 @@ class Pickles(Source):
     def episodes(self, skip: frozenset[int]) -> Iterator[ImportedEpisode]:
         for session in self._sessions:
             lists = {success: self._read(file, session, success) for success, file in session.files.items()}
-            running: list[tuple[_Step, dict[str, Frame]]] = []
+            running: list[tuple[_Step, dict[str, Array]]] = []
             for step in session.steps:
                 transition = next(lists[step.success])
                 if running and step.episode != running[0][0].episode:
@@ -214,7 +215,7 @@ class Pickles(Source):
                 self.options.size.check_same(recorded, f"'{camera}' of the first transition", size, name)
         return _Transition({name: before[name] for name in cameras}, {name: after[name] for name in cameras})
 
-    def _episode(self, session: _Session, steps: list[tuple[_Step, dict[str, Frame]]]) -> ImportedEpisode:
+    def _episode(self, session: _Session, steps: list[tuple[_Step, dict[str, Array]]]) -> ImportedEpisode:
         columns: Columns = label_columns([step.label for step, _ in steps])
         for camera in steps[0][1]:
             size = self.options.size.of(self._sizes[camera])
@@ -278,7 +279,7 @@ def _episodes(joined: list[bool], most: int) -> list[int]:
     return numbers
 
 
-def _checksum(pictures: dict[str, Frame]) -> int:
+def _checksum(pictures: dict[str, Array]) -> int:
     mark = 0
     for frame in pictures.values():
         mark = zlib.crc32(np.ascontiguousarray(frame).data, mark)

@@ -3,14 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
-
 from rewardlab.errors import DataError
 from rewardlab.frame_sizes import FrameSize
 
-Frame: TypeAlias = npt.NDArray[np.uint8]
 Size: TypeAlias = tuple[int, int]  # height, width
 
 # The shorter side of reduced pictures: the first number from 128 on that keeps the aspect so well that a model takes
@@ -58,14 +53,3 @@ REDUCED = PictureSize()
 def _scaled(size: Size, shorter: int) -> Size:
     height, width = (round(side * shorter / min(size)) for side in size)
     return height, width
-
-
-def resize_picture(frame: Frame, size: Size) -> Frame:
-    """Return a picture [H, W, 3] at another height and width.
-
-    The filter is that of `rewardlab.frame_sizes`, without torch: a model that sees the original frames reduces them to
-    the same pictures, but for rounding.
-    """
-    if frame.shape[:2] == size:
-        return frame
-    return np.asarray(Image.fromarray(frame).resize((size[1], size[0]), Image.Resampling.BILINEAR))

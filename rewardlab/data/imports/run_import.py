@@ -2,15 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rewardlab.data.atomic import remove_leftovers
 from rewardlab.data.directory_lock import locked
-from rewardlab.data.episodes import Episode, EpisodeOrigin, content_digest
 from rewardlab.data.imports.journal import Journal
 from rewardlab.data.imports.kinds import open_source
-from rewardlab.data.imports.source import ImportedEpisode, ImportOptions
+from rewardlab.data.imports.source import ImportOptions
 from rewardlab.data.inspection import DatasetSummary, summarize
 from rewardlab.data.writer import EpisodeWriter
 from rewardlab.errors import DataError
@@ -63,7 +62,7 @@ def import_recording(
                 result.dropped.append((imported.name, imported.problem))
             else:
                 journal.add(imported)
-                writer.write(_with_origin(imported, imported.episode, journal.run))
+                writer.write(imported.episode.with_origin(journal.run, 0, imported.number))
                 there.add(imported.number)
             progress(len(there) + len(result.dropped), len(recording))
         if not there:
@@ -73,10 +72,6 @@ def import_recording(
         result.left_out = [*recording.left_out, *parts]
         result.summary = summarize(directory)
     return result
-
-
-def _with_origin(imported: ImportedEpisode, episode: Episode, run: str) -> Episode:
-    return replace(episode, origin=EpisodeOrigin(run, 0, imported.number, content_digest(episode.checksums)))
 
 
 def _reasons(result: Imported) -> str:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from rewardlab.data.imports.lerobot_episodes import VideoSegment
 from rewardlab.data.imports.packages import need
-from rewardlab.data.imports.picture_size import PictureSize, Size, resize_picture
+from rewardlab.data.imports.picture_size import PictureSize, Size
 from rewardlab.data.video import opened_video
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_sizes import resize_picture
 from rewardlab.limits import excerpt
 
 Frames = npt.NDArray[np.uint8]

@@ -18,11 +18,11 @@ from rewardlab.data.episodes import UNKNOWN, Episode
 from rewardlab.data.imports.blocks import frames_of_a_block
 from rewardlab.data.imports.files import find_files
 from rewardlab.data.imports.labels import Label, label_columns
-from rewardlab.data.imports.picture_size import resize_picture
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source, camera_name
 from rewardlab.data.imports.time_ranges import Timeline, TimeRange, read_ranges
 from rewardlab.data.video import BrokenVideo, TimedFrame, VideoFacts, ends_early, is_video, read_facts, read_frames
 from rewardlab.errors import ConfigError, DataError
+from rewardlab.frame_sizes import resize_picture
 from rewardlab.keys import IMAGES
 from rewardlab.limits import listed
 

@@ -12,11 +12,11 @@ from PIL import Image
 
 from rewardlab.data import read_episodes
 from rewardlab.data.images import read_image
-from rewardlab.data.imports.picture_size import PictureSize, resize_picture
+from rewardlab.data.imports.picture_size import PictureSize
 from rewardlab.data.imports.run_import import import_recording
 from rewardlab.data.imports.source import ImportOptions
 from rewardlab.errors import ConfigError, DataError
-from rewardlab.frame_sizes import FrameSize, resize_frames
+from rewardlab.frame_sizes import FrameSize, resize_frames, resize_picture
 
 Write = Callable[..., Path]
 
