@@ -13,6 +13,7 @@ import fuzz_commands
 import fuzz_configs
 import fuzz_environments
 import fuzz_episodes
+import fuzz_imports
 import fuzz_pickles
 import fuzz_recordings
 import pytest
@@ -27,6 +28,7 @@ TARGETS = {
         fuzz_checkpoints.TARGET,
         fuzz_pickles.TARGET,
         fuzz_recordings.TARGET,
+        fuzz_imports.TARGET,
         fuzz_environments.TARGET,
     )
 }

@@ -16,7 +16,7 @@ from rewardlab.data.images import decode_image
 from rewardlab.data.imports.lerobot_episodes import EpisodeEntry, VideoSegment, list_episodes, read_lines
 from rewardlab.data.imports.lerobot_info import LeRobotInfo
 from rewardlab.data.imports.lerobot_labels import find_labelling
-from rewardlab.data.imports.lerobot_rows import columns_left_out, episode_columns, numeric_columns
+from rewardlab.data.imports.lerobot_rows import check_single, columns_left_out, episode_columns, numeric_columns
 from rewardlab.data.imports.parquet_rows import EpisodeRows, as_array
 from rewardlab.data.imports.picture_size import Size
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
@@ -78,7 +78,7 @@ class LeRobotSource(Source):
 
     def _more_columns(self) -> list[str]:
         images = [key for key in self._cameras.values() if self._info.features[key].dtype == "image"]
-        success = [SUCCESS] if SUCCESS in self._info.features else []
+        success = [SUCCESS] if self._labelling.column == SUCCESS else []
         return ["timestamp", *success, *images]
 
     def _videos_of_cameras(self) -> list[str]:
@@ -101,6 +101,7 @@ class LeRobotSource(Source):
         if missing:
             raise DataError(f"{entry.data}: no column '{missing[0]}'; found {listed(table.column_names)}")
         rows: Columns = {key: as_array(table[key], key) for key in names}
+        check_single(rows)
         labels = self._labelling.read(rows, length)
         times = rows.pop("timestamp").astype(np.float64)
         columns = episode_columns(rows, labels, self._labelling.reward_align)

@@ -28,6 +28,10 @@ class Feature:
     is_depth: bool = False
 
     @property
+    def is_number(self) -> bool:
+        return self.dtype.startswith(("float", "int", "uint", "bool"))
+
+    @property
     def is_camera(self) -> bool:
         return self.dtype in ("image", "video") and not self.is_depth
 

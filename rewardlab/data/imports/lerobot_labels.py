@@ -1,6 +1,6 @@
 """Which column of a LeRobotDataset labels frames, and which frame each of its values judges."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rewardlab.data.episodes import Array
-from rewardlab.data.imports.lerobot_info import LeRobotInfo
+from rewardlab.data.imports.lerobot_info import Feature, LeRobotInfo
 from rewardlab.data.imports.parquet_rows import as_array, read_columns
 from rewardlab.data.imports.source import ImportOptions
 from rewardlab.data.imports.transition_labels import (
@@ -54,9 +54,9 @@ class Labelling:
         return labels
 
 
-def is_own(features: Container[str]) -> bool:
+def is_own(features: Mapping[str, Feature]) -> bool:
     """Return whether the labels are rewardlab's. A lone `success` is often the outcome of the episode, in every row."""
-    return OWN in features and UNSURE in features
+    return _has_numbers(features, OWN) and _has_numbers(features, UNSURE)
 
 
 def find_labelling(info: LeRobotInfo, data: Iterable[Path], options: ImportOptions) -> Labelling:
@@ -64,16 +64,20 @@ def find_labelling(info: LeRobotInfo, data: Iterable[Path], options: ImportOptio
     if is_own(info.features):
         align = choose_align(options.align, SAME)
         return _labelling(OWN, align, NEXT, 0.0, info, options)
-    if SUCCESS in info.features:
+    if _has_numbers(info.features, SUCCESS):
         align = choose_align(options.align, NEXT)
         return _labelling(SUCCESS, align, align, 0.0, info, options)
     simulated = any(word in info.robot_type.lower() for word in _SIMULATORS)
     align = choose_align(options.align, NEXT if simulated else SAME)
-    if REWARD not in info.features:
+    if not _has_numbers(info.features, REWARD):
         return Labelling(None, align, align, 0, (f"the data set has no {SUCCESS} and no {REWARD}",))
     if not any(map(_has_reward, data)):
         return Labelling(None, align, align, 0, (f"{REWARD} is 0 in the whole data set",))
     return _labelling(REWARD, align, align, REACTION_SECONDS if align == SAME else 0.0, info, options)
+
+
+def _has_numbers(features: Mapping[str, Feature], name: str) -> bool:
+    return name in features and features[name].is_number
 
 
 def _labelling(

@@ -10,16 +10,17 @@ from rewardlab.data.imports.lerobot_labels import OWN, is_own
 from rewardlab.data.imports.transition_labels import NEXT, FrameLabels
 from rewardlab.data.lerobot_layout import DONE, INDEX_FEATURES, OF_TRANSITIONS, REWARD, SUCCESS, TRUNCATED
 from rewardlab.data.transition_rows import arrivals
+from rewardlab.errors import DataError
 from rewardlab.keys import FRAME_ROWS, INTERVENTION, STATE, UNSURE
 
-_NUMBERS = ("float", "int", "uint", "bool")
+_SINGLE = {*OF_TRANSITIONS.values(), DONE, TRUNCATED, SUCCESS, OWN, UNSURE, "timestamp"} - {"action"}
 # Names that mean something in an episode, and that a data set of others may use for something else.
 _TAKEN = {"reward", "env_reward", "terminated", "truncated", INTERVENTION, FRAME_ROWS}
 
 
 def numeric_columns(features: dict[str, Feature]) -> list[str]:
     """Return the columns of numbers that an episode has a place for."""
-    numbers = [key for key, feature in features.items() if feature.dtype.startswith(_NUMBERS)]
+    numbers = [key for key, feature in features.items() if feature.is_number]
     return [key for key in numbers if _has_place(key) and key not in INDEX_FEATURES]
 
 
@@ -29,6 +30,13 @@ def columns_left_out(features: dict[str, Feature], cameras: Iterable[str]) -> li
         {OWN} if not is_own(features) else set()
     )
     return [key for key in features if key not in known]
+
+
+def check_single(rows: Columns) -> None:
+    """Raise unless the columns that have one number a row have one."""
+    for name in rows.keys() & _SINGLE:
+        if rows[name].ndim != 1:
+            raise DataError(f"'{name}' has {rows[name].shape[1]} numbers in a row; expected one")
 
 
 def episode_columns(rows: Columns, labels: FrameLabels, reward_align: str) -> Columns:
