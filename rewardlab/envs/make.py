@@ -14,6 +14,7 @@ from rewardlab.envs import bitflip, keydoor
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.drawing_drivers import choose_drivers_on_import
+from rewardlab.envs.from_module import make_from_module
 from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.options import check_option_names
 from rewardlab.envs.single import find_wrapper, policy_steps, wrap
@@ -48,13 +49,18 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
 
 
 def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:
-    """Return the maker of an environment, and the config for it. The family of `module:family/Task` is the user's."""
+    """Return the maker of an environment, and the config for it.
+
+    What `module:name` means is looked for in this order: `family/Task`, the family may be the user's; an id that
+    Gymnasium knows once the module is imported; a class or a function of the module.
+    """
     module, _, name = cfg.id.rpartition(":")
-    if module:
-        import_named(module, f"environment '{cfg.id}'")
+    found = import_named(module, f"environment '{cfg.id}'") if module else None
     family = name.partition("/")[0]
     if family in FAMILIES and name != family:
         return FAMILIES[family], dataclasses.replace(cfg, id=name)
+    if hasattr(found, name) and name not in gymnasium.registry:
+        return make_from_module, cfg
     return make_gym_vec_env, cfg
 
 

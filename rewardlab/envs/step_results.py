@@ -94,6 +94,43 @@ def final_info(infos: Infos) -> Infos:
     return {}
 
 
+def merge_infos(infos: Any, others: Any, rows: Bools) -> Any:
+    """Return infos in which some rows are those of others; where a row has no such fact, its mask (`_key`) says so."""
+    if infos is None or others is None:
+        return others if infos is None else infos
+    merged: dict[str, Any] = {}
+    for key in (key for key in {**infos, **others} if not _is_mask(key, infos, others)):
+        first, second = infos.get(key), others.get(key)
+        if isinstance(second if first is None else first, Mapping):
+            merged[key] = merge_infos(first, second, rows)
+            continue
+        merged[key] = _merged_rows(first, second, rows)
+        known = np.where(rows, _known(others, key, len(rows)), _known(infos, key, len(rows)))
+        if not known.all() or f"_{key}" in infos:
+            merged[f"_{key}"] = known
+    return merged
+
+
+def _is_mask(key: str, *infos: Infos) -> bool:
+    return key.startswith("_") and any(key[1:] in one for one in infos)
+
+
+def _known(infos: Infos, key: str, count: int) -> Bools:
+    """Return Gymnasium's mask of a fact: in which environments it is known."""
+    return np.broadcast_to(to_numpy(infos.get(f"_{key}", key in infos)).astype(bool), count)
+
+
+def _merged_rows(first: Any, second: Any, rows: Bools) -> Any:
+    one, other = (None if value is None else to_numpy(value) for value in (first, second))
+    if one is None or other is None or one.shape[:1] != rows.shape or other.shape[:1] != rows.shape:
+        return second if first is None else first
+    if one.shape != other.shape:
+        return first
+    merged = one.astype(np.result_type(one, other)) if one.dtype != other.dtype else one.copy()
+    merged[rows] = other[rows]
+    return merged
+
+
 def flags_of(infos: Infos, keys: Sequence[str], num_envs: int, locate: Locate = "environment {}".format) -> Bools:
     """Return the flag of each environment under the first key there is; False where Gymnasium's mask excludes it.
 
