@@ -199,20 +199,17 @@ class CameraFrames:
         env, offered = self.env, list(dict.fromkeys(self._offered()))
         if offered:
             return DataError(f"no camera '{camera}': the environment has {', '.join(offered)}{self._advice}")
-        parts = (f"{name} {list(shape)}" for name, shape in _shapes(env).items())
-        if env.render_mode != DRAWN:
-            why = (
-                f"its render_mode is {env.render_mode}; expected '{DRAWN}' (a parameter render_mode of the environment, "
-                f"and metadata['render_modes'] with '{DRAWN}')"
-            )
-        else:
+        if env.render_mode == DRAWN:
             why = "its render() cannot show the last frame of an episode, as it resets in the same step"
+        else:
+            why = f"its render_mode is {env.render_mode}, where render_mode='{DRAWN}' would give its render()"
         return DataError(
-            f"no camera '{camera}': the observations of the environment have no pictures, only {', '.join(parts)}; it "
-            f"has no render_cameras; {why}{self._advice}"
+            f"no camera '{camera}': the environment has neither render_cameras nor pictures in its observations "
+            f"({_describe(env.observation_space)}), and {why}{self._advice}"
         )
 
 
-def _shapes(env: VectorEnv[Any, Any, Any]) -> dict[str, tuple[int, ...]]:
-    parts = read_parts(env.single_observation_space, batch_axes=0)
-    return {name: tuple(part.shape or ()) for name, part in parts.items()}
+def _describe(space: Any) -> str:
+    """Return the parts of a batch of observations with the shape of each."""
+    parts = read_parts(space) if hasattr(space, "shape") else {}
+    return ", ".join(f"{name} {list((part.shape or ())[1:])}" for name, part in parts.items()) or str(space)

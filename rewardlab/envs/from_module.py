@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.cameras import DRAWN
@@ -185,6 +185,7 @@ def _makers_in(module: ModuleType) -> list[str]:
     found = []
     for name, value in vars(module).items():
         is_class = isinstance(value, type) and issubclass(value, gymnasium.Env | VectorEnv)
+        is_class = is_class and not issubclass(value, gymnasium.Wrapper | VectorWrapper)
         if not name.startswith("_") and (is_class or inspect.isfunction(value)) and value.__module__ == module.__name__:
             found.append(name)
     return found
