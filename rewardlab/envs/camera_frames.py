@@ -31,8 +31,8 @@ class CameraFrames:
     """Gives the pictures of a vector environment, uint8 [n, H, W, 3] by camera.
 
     A picture that an observation has at the wanted size is taken from there. Others are drawn by the environment's
-    `render_cameras`. Without that, what is in the observation is resized. The camera `render`, or a single camera that is
-    not there, is the environment's `render()`.
+    `render_cameras`. Without that, what is in the observation is resized. The camera `render`, or a single camera that
+    is not there, is the environment's `render()`.
 
     `image_size` is height and width, to which pictures of any size are resized; or, by camera, the size at which
     frames for a reward model were recorded; None keeps the size as it is. `advice` ends the error about a missing

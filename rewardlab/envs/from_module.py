@@ -48,7 +48,8 @@ def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
             "parameter num_envs, by which env.train.num_envs and env.eval.num_envs say how many there are"
         )
     if not isinstance(env, gymnasium.Env):
-        raise ConfigError(f"environment '{cfg.id}': {maker.__name__}() returned {_kind(env)}; expected {_expected(env)}")
+        found = f"{maker.__name__}() returned {_kind(env)}"
+        raise ConfigError(f"environment '{cfg.id}': {found}; expected {_expected(env)}")
     return finish(env, cfg)
 
 

@@ -11,7 +11,6 @@ from rewardlab.config.schema import EnvConfig
 from rewardlab.envs.from_module import errors_of_constructor, may_draw, unknown_environment
 from rewardlab.envs.make_copies import make_copies
 from rewardlab.envs.single import NO_LIMIT, finish
-from rewardlab.errors import ConfigError
 from rewardlab.registry import import_named
 
 

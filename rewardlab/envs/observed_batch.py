@@ -16,7 +16,7 @@ from rewardlab.observations import final_rows, take_row, to_numpy
 
 
 class ObservedBatch(VectorWrapper[Any, Any, Any]):
-    """Around a vector environment that resets in the same step: gives its observations the form that `obs_mode` names."""
+    """Gives the observations of a vector environment that resets in the same step the form that `obs_mode` names."""
 
     @classmethod
     def around(

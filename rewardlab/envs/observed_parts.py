@@ -141,7 +141,7 @@ def _colors_last(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 class PicturesApart(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Leaves the numbers of an observation; its pictures are what the cameras show. Without numbers, it leaves those."""
+    """Takes the pictures out of an observation, for the cameras to show. One without numbers stays pictures."""
 
     def __init__(self, env: Env, pictures: ObservedPictures, cfg: EnvConfig) -> None:
         super().__init__(env)

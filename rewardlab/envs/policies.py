@@ -9,11 +9,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rewardlab.envs.own_policy import own_policy
 from rewardlab.envs.scripted import NoisyExpert, ScriptedExpert, has_scripted_action
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.envs.tabletop.experts import TabletopExpert
 from rewardlab.errors import ConfigError
-from rewardlab.envs.own_policy import own_policy
 from rewardlab.registry import Registry, import_named
 
 

@@ -43,9 +43,21 @@ def success_of(infos: Infos, num_envs: int, locate: Locate = "environment {}".fo
     return flags_of(infos, SUCCESS_KEYS, num_envs, locate)
 
 
+def known_success(infos: Infos, num_envs: int) -> Bools:
+    """Return where the environment says whether the frame beside `infos` shows a success."""
+    return np.logical_or.reduce([_known(infos, key, num_envs) for key in SUCCESS_KEYS])
+
+
 def says_success(infos: Infos) -> bool:
     """Return whether the environment reports success at all."""
     return any(reports(infos, key) for key in SUCCESS_KEYS)
+
+
+def unreported(infos: Infos) -> str:
+    """Return the words for an environment that does not report success: what was looked for, and what there is."""
+    found = [key for key in {**infos, **(infos.get("final_info") or {})} if not key.lstrip("_").startswith("final_")]
+    names = ", ".join(sorted(key for key in found if not _is_mask(key, infos, infos.get("final_info") or {})))
+    return f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}, but {names or 'nothing'}"
 
 
 def reports(infos: Infos, key: str) -> bool:
