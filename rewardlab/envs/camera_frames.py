@@ -168,7 +168,7 @@ class CameraFrames:
             for size, names in self.by_size(cameras).items():
                 drawn |= self._render_cameras(names, image_size=size, env_ids=env_ids, **which)
             return drawn
-        if self._rendered not in cameras:
+        if self._rendered is None or self._rendered not in cameras:
             return {}
         frames = np.stack([to_numpy(frame) for frame in self.env.render() or ()])
         return {self._rendered: frames if env_ids is None else frames[env_ids]}

@@ -104,4 +104,5 @@ def _flattened(space: spaces.Space[Any], numbers: Any) -> Any:
         parts = [to_numpy(numbers[name]) for name in space]
         return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
     count = len(next(leaf for _, leaf in leaves({"all": numbers})) if not isinstance(numbers, tuple) else numbers[0])
-    return np.stack([spaces.flatten(space, row) for row in iterate(batch_space(space, count), numbers)])
+    rows: list[Any] = [spaces.flatten(space, row) for row in iterate(batch_space(space, count), numbers)]
+    return np.stack(rows)

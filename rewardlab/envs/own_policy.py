@@ -57,7 +57,8 @@ def own_policy(name: str, found: Any, module: ModuleType, env: VectorEnv[Any, An
         policy = found(*given)
     act = getattr(policy, "act", None)
     if not callable(act):
-        raise ConfigError(f"policy '{name}' is {_kind(policy)} without a method act(observations); expected {EXPECTED}")
+        kind = type(policy).__name__
+        raise ConfigError(f"policy '{name}' is of type {kind}, without a method act(observations); expected {EXPECTED}")
     return OwnPolicy(name, act, getattr(policy, "begin", None), env)
 
 
@@ -72,7 +73,3 @@ def _given(maker: Callable[..., Any], offered: tuple[Any, ...]) -> tuple[Any, ..
     if by_place[:1] and (by_place[0].name == "env" or len(needed) > 1):
         return offered[: len(by_place)]
     return () if isinstance(maker, type) else None
-
-
-def _kind(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"

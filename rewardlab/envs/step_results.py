@@ -57,7 +57,8 @@ def unreported(infos: Infos) -> str:
     """Return the words for an environment that does not report success: what was looked for, and what there is."""
     found = [key for key in {**infos, **(infos.get("final_info") or {})} if not key.lstrip("_").startswith("final_")]
     names = ", ".join(sorted(key for key in found if not _is_mask(key, infos, infos.get("final_info") or {})))
-    return f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}, but {names or 'nothing'}"
+    others = f"but {names}" if names else "and nothing else"
+    return f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}, {others}"
 
 
 def reports(infos: Infos, key: str) -> bool:

@@ -81,3 +81,38 @@ def test_an_episode_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch)
     assert evaluate(20, 1)[1]["length"] == 5  # 100 steps in all
     with pytest.raises(DataError, match=r"did not end in 50 steps: set env\.eval\.max_episode_steps"):
         evaluate(1, 1, cycles=[[99]])
+
+
+class Begins(Lengths):
+    """A success from the first step on, which its resets report if they are told to."""
+
+    def __init__(self, says: bool) -> None:
+        super().__init__([[1, 2]])
+        self.says = says
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, _ = super().reset(seed=seed)
+        return observation, {"success": self.length == 2} if self.says else {}
+
+    def step(self, action: Any) -> Any:
+        *results, _ = super().step(action)
+        return *results, {"success": True}
+
+
+gymnasium.register("test-evaluation/Begins-v0", Begins)
+
+
+@pytest.mark.parametrize(("says", "share"), [(True, 0.5), (False, 1.0)])
+def test_episodes_that_begin_in_success_are_counted_and_warned_of(says: bool, share: float) -> None:
+    cfg = EnvConfig(id="test-evaluation/Begins-v0", num_envs=1, cameras=(), options={"says": says})
+    made = Evaluation(cfg, seed=0, episodes=4)
+    with pytest.warns(UserWarning, match=f"{share:.0%} of the 4 evaluated episodes are a success at their reset"):
+        figures = made.run(Still())
+    assert (figures["success_at_reset"], figures["success_once"]) == (share, 1.0)
+    assert made.unreported == ""
+
+
+def test_an_evaluation_without_success_says_what_was_looked_for() -> None:
+    made = Evaluation(EnvConfig(id="CartPole-v1", num_envs=2, cameras=()), seed=0)
+    assert set(made.run(Still())) == {"return", "length"}
+    assert made.unreported == "the environment's infos have none of success, is_success, succeed, and nothing else"
