@@ -199,14 +199,17 @@ class CameraFrames:
         env, offered = self.env, list(dict.fromkeys(self._offered()))
         if offered:
             return DataError(f"no camera '{camera}': the environment has {', '.join(offered)}{self._advice}")
-        if env.render_mode == DRAWN:
-            why = "its render() cannot show the last frame of an episode, as it resets in the same step"
-        else:
-            why = f"its render_mode is {env.render_mode}, where render_mode='{DRAWN}' would give its render()"
-        return DataError(
-            f"no camera '{camera}': the environment has neither render_cameras nor pictures in its observations "
-            f"({_describe(env.observation_space)}), and {why}{self._advice}"
-        )
+        return DataError(f"no camera '{camera}': {describe_pictures(env)}{self._advice}")
+
+
+def describe_pictures(env: VectorEnv[Any, Any, Any]) -> str:
+    """Return in words why an environment has no pictures, and what its observations have instead."""
+    if env.render_mode == DRAWN:
+        why = "its render() cannot show the last frame of an episode, as it resets in the same step"
+    else:
+        why = f"its render_mode is {env.render_mode}, where render_mode='{DRAWN}' would give its render()"
+    parts = _describe(env.observation_space)
+    return f"the environment has neither render_cameras nor pictures in its observations ({parts}), and {why}"
 
 
 def _describe(space: Any) -> str:

@@ -11,6 +11,7 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.robots import check_robot_keys
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
+from rewardlab.envs.camera_frames import describe_pictures
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.drawing_drivers import choose_drivers_on_import
@@ -44,7 +45,8 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
         made = make(cfg)
         with closed_after_errors(made.close):
             if not _has_pictures(made):
-                _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
+                why = f": {describe_pictures(made)}"
+                _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []), why=why)
             return _wrapped(made, cfg)
 
 
@@ -85,12 +87,12 @@ def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
     return dataclasses.replace(cfg, options=options)
 
 
-def _refuse(cfg: EnvConfig, *unused: str) -> None:
+def _refuse(cfg: EnvConfig, *unused: str, why: str = "") -> None:
     """Raise if a key that this environment does not use is set."""
     default = EnvConfig()
     for key in unused:
         if (found := getattr(cfg, key)) != getattr(default, key):
-            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {found!r}")
+            raise ConfigError(f"{key}: '{cfg.id}' does not offer it{why}; found {found!r}")
 
 
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:

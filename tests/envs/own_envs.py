@@ -237,6 +237,16 @@ class Right:
         return np.ones((len(observation), 1), np.float32)
 
 
+class Steady:
+    """Goes to the right, whatever is observed."""
+
+    def __init__(self, env: Any) -> None:
+        self.actions = np.ones(env.action_space.shape, np.float32)
+
+    def act(self, observation: Any) -> Any:
+        return self.actions
+
+
 class Mixed:
     """Half of the actions lead to the right; told where episodes begin."""
 

@@ -46,14 +46,20 @@ def test_the_task_is_called_by_the_name_in_the_module() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Rial", r"unknown environment of own_envs 'Rial'\. Did you mean 'Rail'\? Choices: Agentview, .*test-own/Rail-v0"),
+        (
+            "Rial",
+            r"unknown environment of own_envs 'Rial'\. Did you mean 'Rail'\? Choices: Agentview, .*test-own/Rail-v0",
+        ),
         ("number", r"'own_envs:number' is 7 \(int\); expected a class of gymnasium.Env, or a function"),
         ("ready", "'own_envs:ready' exists already; expected a class"),
         ("NoEnv", r"'own_envs:NoEnv' is a class of builtins\.object; expected gymnasium\.Env among its base classes"),
         ("returns_nothing", r"returns_nothing\(\) returned None; expected a gymnasium\.Env or a gymnasium\.vector"),
         ("one_with_a_count", r"one_with_a_count\(\) has a parameter num_envs, but returned a Rail; expected"),
         ("four", r"four\(\) returned a vector environment of 4; expected a parameter num_envs"),
-        ("Needy", r"missing a required argument: 'robot'\. Its arguments are env\.train\.options; Needy\(\) takes: robot"),
+        (
+            "Needy",
+            r"missing a required argument: 'robot'\. Its arguments are env\.train\.options; Needy\(\) takes: robot",
+        ),
     ],
 )
 def test_what_makes_no_environment_says_why(name: str, message: str) -> None:
@@ -123,5 +129,7 @@ def test_goals_stay_apart_beside_a_picture() -> None:
 
 
 def test_a_large_array_that_is_no_picture_is_named() -> None:
-    with pytest.warns(UserWarning, match=r"'depth' of its observations, of shape \[40, 40, 1\].* becomes 1,600 numbers"):
+    with pytest.warns(
+        UserWarning, match=r"'depth' of its observations, of shape \[40, 40, 1\].* becomes 1,600 numbers"
+    ):
         make_vec_env("own_envs:Depth")

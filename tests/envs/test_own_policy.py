@@ -15,7 +15,7 @@ def env() -> Any:
     return make_vec_env("own_envs:Rail", num_envs=3)
 
 
-@pytest.mark.parametrize("name", ["Right", "go_right", "make_right"])
+@pytest.mark.parametrize("name", ["Right", "Steady", "go_right", "make_right"])
 def test_a_class_and_a_function_act(name: str, env: Any) -> None:
     observation, _ = env.reset(seed=0)
     policy = make_policy(f"own_envs:{name}", env, 0)
