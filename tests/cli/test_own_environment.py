@@ -92,7 +92,7 @@ def test_a_policy_is_trained_and_evaluated(name: str, overrides: list[str], caps
         ("Pixels", "no camera 'base_camera': the environment has top. Name its cameras"),
         (
             "Blind",
-            "pictures in its observations (state [2]), and its render_mode is None, where render_mode='rgb_array'",
+            "pictures in its observations (state [2]), and its render_mode is None, where",
         ),
         ("Rial", "unknown environment of own_things_here 'Rial'. Did you mean 'Rail'?"),
     ],

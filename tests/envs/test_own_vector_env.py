@@ -50,7 +50,7 @@ def test_the_last_frame_is_drawn_before_the_reset(mode: str) -> None:
 
 def test_render_after_a_reset_within_the_step_shows_another_episode() -> None:
     with pytest.raises(
-        DataError, match=r"neither render_cameras nor pictures.*\(state \[2\]\), and its render\(\) cannot"
+        DataError, match=r"nor pictures.*\(state \[2\]\), and its render\(\) cannot"
     ):
         make_vec_env("own_envs:same_step", num_envs=2, obs_mode="images")
 
