@@ -14,7 +14,7 @@ from rewardlab.devices import device_of, seeded_generator, to_device
 from rewardlab.envs import make_vec_env
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.checked import MOST_STEPS
-from rewardlab.envs.step_results import following_success, known_success, says_success, success_of, unreported
+from rewardlab.envs.step_results import following_success, says_success, success_of, unreported
 from rewardlab.errors import DataError, ProcessDied
 from rewardlab.observations import as_observation, has_tensors, to_batch, to_numpy
 
@@ -55,9 +55,8 @@ class Evaluation:
         if share and not self._warned:
             self._warned = True
             warnings.warn(
-                f"'{self.name}': {share:.0%} of the {self.episodes} evaluated episodes are a success at their reset "
-                "already (or one step later, where a reset does not say): any policy has these, so that the figures "
-                "tell less about this one",
+                f"'{self.name}': {share:.1%} of the {self.episodes} evaluated episodes are a success at their reset "
+                "already: any policy has these, so that the figures tell less about this one",
                 stacklevel=3,
             )
 
@@ -85,7 +84,7 @@ class CountedEpisodes:
         self._name = name
         self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
         self._return, self._length, self._once = np.zeros(num_envs), np.zeros(num_envs), np.zeros(num_envs, bool)
-        self._at_reset, self._known_at_reset = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
+        self._at_reset = np.zeros(num_envs, bool)  # where a reset says so
         self.says_success = False
         self._ended: list[tuple[Array, ...]] = []  # of some episodes: what `means` returns
 
@@ -96,9 +95,8 @@ class CountedEpisodes:
 
     def begin(self, infos: Mapping[str, Any], fresh: Array | None = None) -> None:
         """Take what is said of the first frames of episodes, in all environments or where they are `fresh`."""
-        known, success = known_success(infos, len(self._left)), success_of(infos, len(self._left), self._locate)
-        fresh = np.ones(len(known), bool) if fresh is None else fresh
-        self._known_at_reset[fresh], self._at_reset[fresh] = known[fresh], success[fresh]
+        success = success_of(infos, len(self._left), self._locate)
+        self._at_reset = success if fresh is None else np.where(fresh, success, self._at_reset)
 
     def add(self, reward: Array, done: Array, infos: Mapping[str, Any]) -> None:
         """Count a step of all copies."""
@@ -106,7 +104,6 @@ class CountedEpisodes:
         self.says_success |= says_success(infos)
         self._return += reward
         self._length += 1
-        self._at_reset |= success & (self._length == 1) & ~self._known_at_reset
         self._once |= success
         ended = done & self.running
         columns = (self._return, self._length, self._once, success, self._at_reset)

@@ -118,7 +118,7 @@ def test_intervals_are_printed_and_episodes_that_begin_in_success_warned_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", "own.yaml", "env.train.id=own_things_here:Done"]) == 0
-    assert "100% of the 2 evaluated episodes are a success at their reset" in capsys.readouterr().err
+    assert "100.0% of the 2 evaluated episodes are a success at their reset" in capsys.readouterr().err
     assert main(["evaluate", "runs/run", "--episodes", "4", "--trust-modules", "own_things_here"]) == 0
     assert "  success once         100 %  [51.0, 100]\n" in capsys.readouterr().out
 

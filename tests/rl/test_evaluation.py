@@ -102,14 +102,22 @@ class Begins(Lengths):
 gymnasium.register("test-evaluation/Begins-v0", Begins)
 
 
-@pytest.mark.parametrize(("says", "share"), [(True, 0.5), (False, 1.0)])
-def test_episodes_that_begin_in_success_are_counted_and_warned_of(says: bool, share: float) -> None:
+def begins(says: bool) -> Evaluation:
     cfg = EnvConfig(id="test-evaluation/Begins-v0", num_envs=1, cameras=(), options={"says": says})
-    made = Evaluation(cfg, seed=0, episodes=4)
-    with pytest.warns(UserWarning, match=f"{share:.0%} of the 4 evaluated episodes are a success at their reset"):
+    return Evaluation(cfg, seed=0, episodes=4)
+
+
+def test_episodes_that_begin_in_success_are_counted_and_warned_of_once() -> None:
+    made = begins(says=True)
+    with pytest.warns(UserWarning, match=r"50\.0% of the 4 evaluated episodes are a success at their reset already"):
         figures = made.run(Still())
-    assert (figures["success_at_reset"], figures["success_once"]) == (share, 1.0)
+    assert (figures["success_at_reset"], figures["success_once"]) == (0.5, 1.0)
+    assert made.run(Still()) == figures
     assert made.unreported == ""
+
+
+def test_a_success_in_the_first_step_is_none_at_the_reset() -> None:
+    assert set(begins(says=False).run(Still())) == {"return", "length", "success_once", "success_at_end"}
 
 
 def test_an_evaluation_without_success_says_what_was_looked_for() -> None:
