@@ -1,6 +1,7 @@
 """A vector environment of the user's, with any autoreset mode, as all commands want one."""
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,6 +44,10 @@ def finish_vector_env(env: VectorEnv[Any, Any, Any], cfg: EnvConfig) -> VectorEn
             )
     if env.num_envs != cfg.num_envs:
         raise ConfigError(f"environment '{cfg.id}' has {env.num_envs} environments; expected num_envs, {cfg.num_envs}")
+    if not any(
+        one.name == "options" or one.kind == one.VAR_KEYWORD for one in signature(env.reset).parameters.values()
+    ):
+        raise ConfigError(f"environment '{cfg.id}': its reset() takes no options; expected reset(*, seed, options)")
     renders = env.render_mode if autoreset_mode(env) != AutoresetMode.SAME_STEP else None
     pictures = ObservedPictures.of(env.single_observation_space, cfg, renders)
     return ObservedBatch.around(SameStepEnv(env, cfg, _camera_names(env, pictures, cfg, renders)), cfg, pictures)

@@ -230,6 +230,11 @@ class Batch(VectorEnv[Any, Any, Any]):
         return self.place[:, None].copy(), self.place, ends, np.zeros_like(ends), {"success": self.place > 1}
 
 
+class Unmasked(Batch):
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
 class Right:
     """A policy without a decorator, arguments or memory."""
 

@@ -129,7 +129,5 @@ def test_goals_stay_apart_beside_a_picture() -> None:
 
 
 def test_a_large_array_that_is_no_picture_is_named() -> None:
-    with pytest.warns(
-        UserWarning, match=r"'depth' of its observations, .*\[40, 40, 1\].* becomes 1,600 numbers"
-    ):
+    with pytest.warns(UserWarning, match=r"'depth' of its observations, .*\[40, 40, 1\].* becomes 1,600 numbers"):
         make_vec_env("own_envs:Depth")

@@ -49,9 +49,7 @@ def test_the_last_frame_is_drawn_before_the_reset(mode: str) -> None:
 
 
 def test_render_after_a_reset_within_the_step_shows_another_episode() -> None:
-    with pytest.raises(
-        DataError, match=r"nor pictures.*\(state \[2\]\), and its render\(\) cannot"
-    ):
+    with pytest.raises(DataError, match=r"nor pictures.*\(state \[2\]\), and its render\(\) cannot"):
         make_vec_env("own_envs:same_step", num_envs=2, obs_mode="images")
 
 
@@ -90,6 +88,11 @@ def test_the_rules_of_the_config_hold(name: str) -> None:
 def test_a_batch_that_resets_too_much_is_an_error() -> None:
     with pytest.raises(DataError, match=r"'own_envs:Batch': reset\(options=.*changed the observations of environments"):
         steps("Batch", 3, options={"follows_masks": False})
+
+
+def test_a_reset_without_options_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match=r"'own_envs:Unmasked': its reset\(\) takes no options"):
+        make_vec_env("own_envs:Unmasked", num_envs=2)
 
 
 @pytest.mark.parametrize(
