@@ -44,9 +44,8 @@ def finish_vector_env(env: VectorEnv[Any, Any, Any], cfg: EnvConfig) -> VectorEn
             )
     if env.num_envs != cfg.num_envs:
         raise ConfigError(f"environment '{cfg.id}' has {env.num_envs} environments; expected num_envs, {cfg.num_envs}")
-    if not any(
-        one.name == "options" or one.kind == one.VAR_KEYWORD for one in signature(env.reset).parameters.values()
-    ):
+    parameters = signature(env.reset).parameters.values()
+    if not any(one.name == "options" or one.kind == one.VAR_KEYWORD for one in parameters):
         raise ConfigError(f"environment '{cfg.id}': its reset() takes no options; expected reset(*, seed, options)")
     renders = env.render_mode if autoreset_mode(env) != AutoresetMode.SAME_STEP else None
     pictures = ObservedPictures.of(env.single_observation_space, cfg, renders)
