@@ -252,7 +252,7 @@ class PolicyTraining:
         policy = self.workers.evaluated_policy
         policy.load_state_dict(self._policy_to_evaluate())
         metrics = evaluation.run(policy)
-        if evaluation.unreported and self._best is None and self.cfg.reward.use_reward_model:
+        if evaluation.unreported and self._best is None and self.rewards.audits:
             warnings.warn(
                 f"'{evaluation.name}': {evaluation.unreported}: the audit cannot compare the learned reward with the "
                 "truth",

@@ -9,6 +9,7 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.data import read_episodes
+from rewardlab.rewards import ResNetRewardModel
 
 FILE = Path(__file__).parents[1] / "envs" / "own_envs.py"
 CONFIG = """
@@ -108,8 +109,10 @@ def test_an_environment_that_reports_no_success_is_named_with_what_it_says(capsy
     said = "infos have none of success, is_success, succeed, but won"
     assert collect("Silent") == 0
     assert f"{said}: every frame is labelled a failure" in capsys.readouterr().err
-    assert main(["run", "own.yaml", "env.train.id=own_things_here:Silent"]) == 0
-    capsys.readouterr()
+    ResNetRewardModel(arch="resnet10", image_size=(3, 32, 32), width=4, hidden_dim=8).save(Path("model"))
+    learned = ["reward.use_reward_model=true", "reward.model.checkpoint_path=model", "reward.reward_threshold=0.5"]
+    assert main(["run", "own.yaml", "env.train.id=own_things_here:Silent", *learned]) == 0
+    assert f"{said}: the audit cannot compare" in capsys.readouterr().err
     assert main(["evaluate", "runs/run", "--episodes", "2", "--trust-modules", "own_things_here"]) == 0
     assert f"{said}, so that no share of successes is known" in capsys.readouterr().err
 
