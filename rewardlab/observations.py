@@ -5,8 +5,9 @@ An observation, usually with leading batch axes, is one of
     an array of numbers      the state
     an array of images       three axes per image; it gets the name of the default camera
     a mapping                "state" (or "observation", "states"), "achieved_goal", "desired_goal" and "images" by
-                             camera (or "images.<camera>", "images/<camera>", "main_images" of the default camera); any
-                             other key keeps its name, and may be nested
+                             camera (or "images.<camera>", "images/<camera>", "pixels.<camera>"; "main_images", or a
+                             "state" that is a picture, are of the default camera); any other key keeps its name, and
+                             may be nested. Pictures may be under any of them: the key is the camera's name
 
 Its parts are called the same everywhere: `state`, `achieved_goal`, `desired_goal`, `images.<camera>`. `read_parts` is
 the only function that knows the forms above; it reads values and spaces. Torch and Gymnasium are imported where they
@@ -35,6 +36,7 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]  # by part, of a single observati
 
 VECTOR_PARTS = (STATE_NAMES[0], ACHIEVED_GOAL, DESIRED_GOAL)
 IMAGE_PART = "images."  # followed by the camera's name
+SMALLEST_PICTURE = 32  # pixels of a side; smaller arrays under other names, as in MiniGrid, are numbers
 
 _EXPECTED = (
     "expected states, pictures, or a dictionary with 'state' (or 'observation') and 'images' by camera, and with "
@@ -55,18 +57,27 @@ def read_parts(observation: Any, *, batch_axes: int = 1, camera: str = DEFAULT_C
             raise DataError(f"observations are a {type(observation).__name__}; {_EXPECTED}")
         return {part_name(shape[batch_axes:], camera): observation}
     found = {".".join(path): value for path, value in leaves(observation) if not isinstance(value, Mapping)}
-    parts = {re.sub("^images/", IMAGE_PART, name): value for name, value in found.items()}
+    parts = {re.sub("^(images/|pixels[./])", IMAGE_PART, name): value for name, value in found.items()}
     names = {"images": IMAGE_PART + camera}
     if IMAGE_PART + DEFAULT_CAMERA not in parts and "images" not in parts:
         names[MAIN_IMAGES] = IMAGE_PART + DEFAULT_CAMERA
     given = next((name for name in STATE_NAMES if name in parts), STATE_NAMES[0])
-    names[given] = STATE_NAMES[0]
+    names[given] = part_name((getattr(parts.get(given), "shape", None) or ())[batch_axes:], camera)
     return {names.get(name, name): value for name, value in parts.items()}
 
 
 def is_image(shape: Sequence[int]) -> bool:
     """Return whether a part of this shape, without batch axes, is an image."""
     return len(shape) == 3
+
+
+def is_picture(name: str, space: "Space[Any]") -> bool:
+    """Return whether a part of a single observation, whatever its name, is a picture in three colours."""
+    shape, dtype = space.shape or (), str(space.dtype)
+    if not is_image(shape) or 3 not in (shape[-1], shape[0]) or not (dtype == "uint8" or "float" in dtype):
+        return False
+    height, width = shape[:2] if shape[-1] == 3 else shape[1:]
+    return name.startswith(IMAGE_PART) or min(height, width) >= SMALLEST_PICTURE
 
 
 def part_name(shape: Sequence[int], camera: str = DEFAULT_CAMERA) -> str:
@@ -184,6 +195,13 @@ def final_rows(final_obs: Any, env_ids: Array) -> Any:
     if isinstance(rows[0], Mapping):
         return {key: final_rows([row[key] for row in rows], np.arange(len(rows))) for key in rows[0]}
     return _stack(rows)
+
+
+def take_row(observation: Any, place: int) -> Any:
+    """Return one of a batch of observations."""
+    if isinstance(observation, Mapping):
+        return {key: take_row(part, place) for key, part in observation.items()}
+    return observation[place]
 
 
 def _map(function: Callable[..., Any], *trees: Any) -> Any:

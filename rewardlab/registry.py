@@ -2,7 +2,9 @@
 
 import difflib
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar
 
@@ -31,7 +33,19 @@ def import_named(module: str, named_by: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # a script that was not meant to be imported may exit
-        raise ConfigError(f"{named_by}: importing '{module}' failed ({type(error).__name__}: {error})") from error
+        failed = f"{named_by}: importing '{module}' failed ({type(error).__name__}: {error})"
+        if isinstance(error, ModuleNotFoundError) and module.split(".")[0] == error.name:
+            failed += f". {_where_modules_are(error.name)}"
+        raise ConfigError(failed) from error
+
+
+def _where_modules_are(module: str) -> str:
+    """Return where a module that was not found is expected, with the nearest of the user's own."""
+    here = Path.cwd()
+    own = [file.stem for file in here.glob("*.py")] if {"", str(here)} & set(sys.path) else []
+    near = nearest_name(module, own)
+    hint = "" if near is None else f" Did you mean '{near}'?"
+    return f"Expected a file {module}.py in the current directory, {here}, or an installed package.{hint}"
 
 
 class Registry(Generic[T]):

@@ -174,10 +174,9 @@ def test_the_policy_of_the_page_collects(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_family_of_the_page_is_collected_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = DOCS / "environments.md"
-    (block,) = code_blocks(page, "python")
-    (tmp_path / "my_simulator.py").write_text(block)
-    (command,) = commands(page)
+    page = DOCS / "your_own_environment.md"
+    (tmp_path / "my_simulator.py").write_text(code_blocks(page, "python")[-1])
+    command = commands(page)[-1]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(FAMILIES, "_entries", {name: FAMILIES[name] for name in FAMILIES})
@@ -188,6 +187,35 @@ def test_the_family_of_the_page_is_collected_from(tmp_path: Path, monkeypatch: p
     assert all(episode.facts.success for episode in episodes)
     assert episodes[0].facts.cameras == {"front": (64, 64)}
     del sys.modules["my_simulator"]
+
+
+@pytest.mark.usefixtures("without_drawing")
+def test_the_environment_of_the_page_is_collected_from_and_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All commands of the page but that of the family, in its order, in one directory."""
+    page = DOCS / "your_own_environment.md"
+    environment, in_python, _ = code_blocks(page, "python")
+    (config,) = code_blocks(page, "yaml")
+    (tmp_path / "rail.py").write_text(environment)
+    (tmp_path / "rail.yaml").write_text(config)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    small = {
+        "collect": ["--episodes", "12"],
+        "train-reward": ["reward.model.width=4", "runner.max_epochs=1", "data.num_samples_per_episode=4"],
+        "run": ["runner.max_epochs=1", "env.train.num_envs=2", "env.eval.num_envs=2", "actor.global_batch_size=20"],
+        "evaluate": ["--episodes", "4"],
+    }
+    for command in commands(page)[:-1]:
+        words = shlex.split(command)
+        assert main([*words, *small.get(words[0], [])]) == 0, command
+    assert "success at end" in capsys.readouterr().out
+    assert {episode.facts.success for episode in read_episodes(tmp_path / "data/rail")} == {True, False}
+    (tmp_path / "in_python.py").write_text(f"{in_python}\nprint(env.reset(seed=0)[0].shape)")
+    runpy.run_path("in_python.py")
+    assert "(4, 2)" in capsys.readouterr().out
+    del sys.modules["rail"]
 
 
 def test_the_wrappers_of_the_page_are_a_config(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     from rewardlab.devices import find_device
+    from rewardlab.figures.metrics import wilson
+    from rewardlab.figures.words import shown
     from rewardlab.pipelines.evaluate import evaluate
     from rewardlab.pipelines.trusted_modules import UntrustedModulesError, evaluate_command
 
@@ -45,10 +47,13 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         modules = list(dict.fromkeys([*arguments.trust_modules, *error.modules]))
         command = evaluate_command(arguments.run, modules, options + ["--json"] * arguments.json)
         raise DataError(f"{error}:\n  {command}") from None
+    count = arguments.episodes
+    intervals = {n: wilson(round(v * count), count) for n, v in figures.items() if n.startswith("success")}
     if arguments.json:
-        say(json.dumps({"checkpoint": str(checkpoint), "episodes": arguments.episodes, **figures}))
+        ends = {f"{name}_interval": [found.low, found.high] for name, found in intervals.items()}
+        say(json.dumps({"checkpoint": str(checkpoint), "episodes": count, **figures, **ends}))
         return
-    say(f"{checkpoint}, {arguments.episodes} episodes")
+    say(f"{checkpoint}, {count} episodes; shares with 95 % intervals")
     for name, value in figures.items():
-        shown = f"{value:.1%}" if name.startswith("success") else f"{value:.2f}"
-        say(f"  {name.replace('_', ' '):16}{shown:>10}")
+        found, interval = shown(intervals[name], "share") if name in intervals else (f"{value:.2f}", "")
+        say(f"  {name.replace('_', ' '):16}{found:>10}  {interval}".rstrip())

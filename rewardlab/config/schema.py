@@ -180,7 +180,7 @@ class WrapperConfig:
 
 @section
 class EnvConfig:
-    id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:id
+    id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:name, also of a class or function of yours
     num_envs: PositiveInt = 1  # environments stepped as one batch
     processes: PositiveInt | None = None  # that step them; null = as many as cores if a step is expensive, else 1
     max_episode_steps: PositiveInt | None = None  # of the policy; null = the environment's own limit

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rewardlab.data.images import to_uint8_hwc
+from rewardlab.envs.cameras import DRAWN, RENDER
 from rewardlab.envs.step_results import Bools, Infos, autoreset_mode, check_autoreset
 from rewardlab.errors import DataError
 from rewardlab.frame_sizes import FrameSize, resize_frames
-from rewardlab.observations import Array, camera_images, final_rows, is_image, to_numpy
+from rewardlab.observations import Array, camera_images, final_rows, is_image, read_parts, to_numpy
 
 Frames: TypeAlias = npt.NDArray[np.uint8]
 
@@ -30,8 +31,8 @@ class CameraFrames:
     """Gives the pictures of a vector environment, uint8 [n, H, W, 3] by camera.
 
     A picture that an observation has at the wanted size is taken from there. Others are drawn by the environment's
-    `render_cameras`. Without that, what is in the observation is resized, and a single camera that is not there is the
-    environment's `render()`.
+    `render_cameras`. Without that, what is in the observation is resized. The camera `render`, or a single camera that
+    is not there, is the environment's `render()`.
 
     `image_size` is height and width, to which pictures of any size are resized; or, by camera, the size at which
     frames for a reward model were recorded; None keeps the size as it is. `advice` ends the error about a missing
@@ -59,9 +60,9 @@ class CameraFrames:
         # An observation that is a picture can only be meant if there is one camera, and no better source for it.
         self._only = self.cameras[0] if len(self.cameras) == 1 and not self._is_drawable(self.cameras[0]) else None
         # render() shows the present only: after a reset within the step, the last frame of an episode is gone.
-        self._renders = (
-            self._only is not None and env.render_mode == "rgb_array" and self.autoreset != AutoresetMode.SAME_STEP
-        )
+        renders = env.render_mode == DRAWN and self.autoreset != AutoresetMode.SAME_STEP
+        named = RENDER if RENDER in self.cameras and not self._is_drawable(RENDER) else self._only
+        self._rendered = named if renders else None
 
     def check(self) -> None:
         """Raise if the environment lacks a camera; needs no reset and draws nothing.
@@ -70,8 +71,8 @@ class CameraFrames:
         for a picture later, and raises its own error.
         """
         told = self._render_cameras is None or hasattr(self.env.unwrapped, "camera_names")
-        for camera in self.cameras if told and not self._renders else ():
-            if camera not in self._offered():
+        for camera in self.cameras if told else ():
+            if camera != self._rendered and camera not in self._offered():
                 raise self._missing(camera)
 
     def now(self, obs: Any, env_ids: Array | None = None) -> dict[str, Frames]:
@@ -167,10 +168,10 @@ class CameraFrames:
             for size, names in self.by_size(cameras).items():
                 drawn |= self._render_cameras(names, image_size=size, env_ids=env_ids, **which)
             return drawn
-        if not self._renders:
+        if self._rendered is None or self._rendered not in cameras:
             return {}
         frames = np.stack([to_numpy(frame) for frame in self.env.render() or ()])
-        return {cameras[0]: frames if env_ids is None else frames[env_ids]}
+        return {self._rendered: frames if env_ids is None else frames[env_ids]}
 
     def by_size(self, cameras: Sequence[str]) -> dict[tuple[int, int] | None, list[str]]:
         """Return these cameras by the height and width of their frames; None is the size that they have."""
@@ -195,7 +196,23 @@ class CameraFrames:
         return [*pictures, *getattr(self.env.unwrapped, "camera_names", ())]
 
     def _missing(self, camera: str) -> DataError:
-        found = ", ".join(dict.fromkeys(self._offered())) or "neither render_cameras nor pictures in its observations"
-        if self.env.render_mode == "rgb_array" and self.autoreset == AutoresetMode.SAME_STEP:
-            found += " (its render() cannot show the last frame of an episode, as it resets in the same step)"
-        return DataError(f"no camera '{camera}': the environment has {found}{self._advice}")
+        env, offered = self.env, list(dict.fromkeys(self._offered()))
+        if offered:
+            return DataError(f"no camera '{camera}': the environment has {', '.join(offered)}{self._advice}")
+        return DataError(f"no camera '{camera}': {describe_pictures(env)}{self._advice}")
+
+
+def describe_pictures(env: VectorEnv[Any, Any, Any]) -> str:
+    """Return in words why an environment has no pictures, and what its observations have instead."""
+    if env.render_mode == DRAWN:
+        why = "its render() cannot show the last frame of an episode, as it resets in the same step"
+    else:
+        why = f"its render_mode is {env.render_mode}, where render_mode='{DRAWN}' would give its render()"
+    parts = _describe(env.observation_space)
+    return f"the environment has neither render_cameras nor pictures in its observations ({parts}), and {why}"
+
+
+def _describe(space: Any) -> str:
+    """Return the parts of a batch of observations with the shape of each."""
+    parts = read_parts(space) if hasattr(space, "shape") else {}
+    return ", ".join(f"{name} {list((part.shape or ())[1:])}" for name, part in parts.items()) or str(space)

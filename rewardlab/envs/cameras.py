@@ -15,6 +15,8 @@ from rewardlab.observations import to_numpy
 from rewardlab.registry import unknown_name
 
 Frame: TypeAlias = npt.NDArray[np.uint8]  # [H, W, 3]
+DRAWN = "rgb_array"  # the render_mode of environments that return pictures
+RENDER = "render"  # the camera that is the picture of an environment's render(), beside those in its observations
 Size: TypeAlias = tuple[int, int] | None  # height and width; None: the environment's own
 
 
@@ -22,7 +24,7 @@ def camera_names(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
     """Return the cameras that an environment or a wrapper of it says it has; a mere `render()` is the default one."""
     if env.has_wrapper_attr("camera_names"):
         return tuple(env.get_wrapper_attr("camera_names"))
-    return (DEFAULT_CAMERA,) if env.render_mode == "rgb_array" else ()
+    return (DEFAULT_CAMERA,) if env.render_mode == DRAWN else ()
 
 
 def check_cameras(env: gymnasium.Env[Any, Any], cameras: Sequence[str], name: str) -> None:
@@ -55,7 +57,7 @@ def draw_cameras(env: gymnasium.Env[Any, Any], cameras: Sequence[str], size: Siz
     """
     if env.has_wrapper_attr("render_cameras"):
         return dict(env.get_wrapper_attr("render_cameras")(tuple(cameras), size))
-    if len(cameras) != 1 or env.render_mode != "rgb_array":
+    if len(cameras) != 1 or env.render_mode != DRAWN:
         raise DataError(
             f"cameras {', '.join(cameras)}: the environment has no render_cameras, and its render() (render_mode "
             f"{env.render_mode}) is one picture with render_mode='rgb_array'"

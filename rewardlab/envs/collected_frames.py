@@ -34,6 +34,7 @@ class CollectedFrames:
         self._every = choice.every
         self._num_envs = env.num_envs
         self._running = CameraFrames(env, cameras, image_size, advice=advice)
+        self._running.check()
         self._ended: CameraFrames | None = None
         self.autoreset = self._running.autoreset
         drawn = self._running.drawn_cameras() if choice.last is not None else ()

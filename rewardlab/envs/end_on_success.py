@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rewardlab.envs.camera_frames import FINAL_FRAMES, CameraFrames, Frames
-from rewardlab.envs.step_results import Bools
+from rewardlab.envs.step_results import Bools, merge_infos
 from rewardlab.frame_sizes import FrameSize
-from rewardlab.observations import as_observation, final_rows, to_numpy
+from rewardlab.observations import as_observation, final_rows, take_row, to_numpy
 
 Verdict: TypeAlias = Callable[[dict[str, Frames]], Bools]  # frames by camera, [n, H, W, 3] -> success, bool [n]
 
@@ -73,26 +73,12 @@ class EndOnSuccess(VectorWrapper[Any, Any, Any]):
                 if drawn:
                     seen["images"] = drawn | seen.get("images", {})
                 for place, row in enumerate(rows):
-                    final_obs[row] = _row(seen, place)
+                    final_obs[row] = take_row(seen, place)
         now = {key: value for key, value in infos.items() if not key.lstrip("_").startswith("final_")}
-        final_info = _merge(now, infos.get("final_info"), done)
+        final_info = merge_infos(now, infos.get("final_info"), done)
         infos = {**infos, "final_obs": final_obs, "final_info": final_info, "_final_obs": done | ends}
         infos[FINAL_FRAMES] = scored
         if ends.any():
-            obs, _ = self.env.reset(options={"reset_mask": ends})
+            obs, begun = self.env.reset(options={"reset_mask": ends})
+            infos = merge_infos(infos, begun, ends)
         return obs, reward, terminated, truncated, infos
-
-
-def _merge(now: Any, last: Any, done: Bools) -> Any:
-    """Return what is true of last frames: what the environment said of those it ended, else what it says now."""
-    if now is None or last is None:
-        return now if last is None else last
-    if isinstance(now, Mapping):
-        return {key: _merge(now.get(key), last.get(key), done) for key in {**now, **last}}
-    merged = to_numpy(now).copy()
-    merged[done] = to_numpy(last)[done]
-    return merged
-
-
-def _row(tree: Any, place: int) -> Any:
-    return {key: _row(part, place) for key, part in tree.items()} if isinstance(tree, dict) else tree[place]

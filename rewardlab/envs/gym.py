@@ -1,6 +1,6 @@
 """Builds any Gymnasium environment by its id, as a vector environment that resets in the same step."""
 
-import os
+import re
 from typing import Any
 
 import gymnasium
@@ -8,24 +8,14 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
 
 from rewardlab.config.schema import EnvConfig
+from rewardlab.envs.from_module import errors_of_constructor, may_draw, unknown_environment
 from rewardlab.envs.make_copies import make_copies
-from rewardlab.envs.missing import is_of_vulkan, missing_vulkan_driver
-from rewardlab.envs.opengl import is_of_opengl, unusable_backend
 from rewardlab.envs.single import NO_LIMIT, finish
-from rewardlab.errors import ConfigError, user_traceback
-from rewardlab.registry import import_named, unknown_name
-
-SMALLEST = 10_000  # bytes that a copy of the smallest environment takes
+from rewardlab.registry import import_named
 
 
 def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     """Build `cfg.num_envs` copies of the environment `cfg.id`."""
-    needed, memory = cfg.num_envs * SMALLEST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise ConfigError(
-            f"num_envs: found {cfg.num_envs}, but so many of '{cfg.id}' need at least {needed / 1e9:,.0f} GB, and this "
-            f"machine has {memory / 1e9:,.0f} GB; expected fewer"
-        )
     return make_copies(cfg, make_one)
 
 
@@ -34,27 +24,11 @@ def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     options = dict(cfg.options)
     if cfg.max_episode_steps is not None:
         options["max_episode_steps"] = NO_LIMIT  # `finish` counts the steps of the policy
-    try:
-        env = _make(cfg.id, options)
-    except ConfigError:
-        raise
-    except gymnasium.error.UnregisteredEnv as error:
-        hint = "" if ":" in cfg.id else ". If it comes from a package, name the package too: package:Id"
-        known = unknown_name("environment", cfg.id.rpartition(":")[2], gymnasium.registry).partition(" Choices:")[0]
-        raise ConfigError(f"{known.removesuffix('.')}{hint}") from error
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"environment '{cfg.id}': {error}") from error
-    except Exception as error:
-        if is_of_opengl(error):
-            raise unusable_backend(cfg.id, error) from error
-        if is_of_vulkan(error):
-            raise missing_vulkan_driver(cfg.id, str(error)) from error
-        if user_traceback(error) is not None:  # in its constructor
-            raise
-        what = "does not take these options" if isinstance(error, TypeError) else f"fails with {type(error).__name__}"
-        raise ConfigError(f"environment '{cfg.id}' {what}: {error}") from error
+    with errors_of_constructor(cfg):
+        try:
+            env = _make(cfg.id, options)
+        except gymnasium.error.UnregisteredEnv as error:
+            raise unknown_environment(cfg.id) from error
     return finish(env, cfg)
 
 
@@ -74,9 +48,15 @@ def _may_draw(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if module:
         import_named(module, f"environment '{env_id}'")
-    spec = gymnasium.registry.get(name)
+    spec = gymnasium.registry.get(_with_version(name))
     if spec is None or spec.entry_point is None:
         return False
-    entry = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    metadata = getattr(entry, "metadata", None)
-    return not isinstance(metadata, dict) or "rgb_array" in metadata.get("render_modes", ())
+    return may_draw(load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point)
+
+
+def _with_version(name: str) -> str:
+    """Return an id with the version that Gymnasium takes if it has none."""
+    if name in gymnasium.registry:
+        return name
+    versions = [i for i in gymnasium.registry if re.fullmatch(re.escape(name) + r"-v\d+", i)]
+    return max(versions, key=lambda one: int(one.rpartition("-v")[2]), default=name)

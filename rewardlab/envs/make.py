@@ -11,9 +11,11 @@ from rewardlab.config import config_from_mapping
 from rewardlab.config.robots import check_robot_keys
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import bitflip, keydoor
+from rewardlab.envs.camera_frames import describe_pictures
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.copies import CopiesVectorEnv
 from rewardlab.envs.drawing_drivers import choose_drivers_on_import
+from rewardlab.envs.from_module import make_from_module
 from rewardlab.envs.gym import make_gym_vec_env
 from rewardlab.envs.options import check_option_names
 from rewardlab.envs.single import find_wrapper, policy_steps, wrap
@@ -43,18 +45,24 @@ def make_vec_env(env: EnvConfig | str, **settings: Any) -> VectorEnv[Any, Any, A
         made = make(cfg)
         with closed_after_errors(made.close):
             if not _has_pictures(made):
-                _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []))
+                why = f": {describe_pictures(made)}"
+                _refuse(cfg, "image_size", *(["cameras"] if cfg.cameras else []), why=why)
             return _wrapped(made, cfg)
 
 
 def _find_family(cfg: EnvConfig) -> tuple[EnvMaker, EnvConfig]:
-    """Return the maker of an environment, and the config for it. The family of `module:family/Task` is the user's."""
+    """Return the maker of an environment, and the config for it.
+
+    What `module:name` means is looked for in this order: `family/Task`, the family may be the user's; an id that
+    Gymnasium knows once the module is imported; a class or a function of the module.
+    """
     module, _, name = cfg.id.rpartition(":")
-    if module:
-        import_named(module, f"environment '{cfg.id}'")
+    found = import_named(module, f"environment '{cfg.id}'") if module else None
     family = name.partition("/")[0]
     if family in FAMILIES and name != family:
         return FAMILIES[family], dataclasses.replace(cfg, id=name)
+    if hasattr(found, name) and name not in gymnasium.registry:
+        return make_from_module, cfg
     return make_gym_vec_env, cfg
 
 
@@ -79,12 +87,12 @@ def _checked(env_id: str, settings: dict[str, Any]) -> EnvConfig:
     return dataclasses.replace(cfg, options=options)
 
 
-def _refuse(cfg: EnvConfig, *unused: str) -> None:
+def _refuse(cfg: EnvConfig, *unused: str, why: str = "") -> None:
     """Raise if a key that this environment does not use is set."""
     default = EnvConfig()
     for key in unused:
         if (found := getattr(cfg, key)) != getattr(default, key):
-            raise ConfigError(f"{key}: '{cfg.id}' does not offer it; found {found!r}")
+            raise ConfigError(f"{key}: '{cfg.id}' does not offer it{why}; found {found!r}")
 
 
 def _has_pictures(env: VectorEnv[Any, Any, Any]) -> bool:

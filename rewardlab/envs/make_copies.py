@@ -1,6 +1,7 @@
 """Builds the copies of a single environment, in this process or shared out to several."""
 
 import importlib
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -21,6 +22,7 @@ MakeOne: TypeAlias = Callable[[EnvConfig], gymnasium.Env[Any, Any]]  # defined i
 # Seconds that a step of one copy takes at least if several processes pay: a message to a process and its answer cost
 # about 0.2 ms, and starting a process a second (benchmarks/env_processes.py).
 EXPENSIVE_STEP = 0.3e-3
+SMALLEST = 10_000  # bytes that a copy of the smallest environment takes
 _MEASURED_STEPS, _MEASURED_SECONDS = 15, 0.1
 
 
@@ -30,10 +32,20 @@ def make_copies(cfg: EnvConfig, make_one: MakeOne, *, expensive: bool | None = N
     If the config does not say how many, they are as many as cores if a step is `expensive`, else one; None measures
     it. The number of processes changes no numbers.
     """
+    _check_memory(cfg)
     spec = None if ":" in cfg.id else gymnasium.registry.get(cfg.id)
     maker = partial(_make_registered, spec, make_one, cfg)
     processes = min(cfg.processes or _default_processes(cfg, maker, expensive), cfg.num_envs)
     return CopiesVectorEnv([maker] * cfg.num_envs, processes, cfg.id)
+
+
+def _check_memory(cfg: EnvConfig) -> None:
+    needed, memory = cfg.num_envs * SMALLEST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"num_envs: found {cfg.num_envs}, but so many of '{cfg.id}' need at least {needed / 1e9:,.0f} GB, and this "
+            f"machine has {memory / 1e9:,.0f} GB; expected fewer"
+        )
 
 
 def _make_registered(spec: Any, make_one: MakeOne, cfg: EnvConfig) -> gymnasium.Env[Any, Any]:

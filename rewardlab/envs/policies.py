@@ -9,11 +9,12 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from rewardlab.envs.own_policy import own_policy
 from rewardlab.envs.scripted import NoisyExpert, ScriptedExpert, has_scripted_action
 from rewardlab.envs.tabletop import TabletopVectorEnv
 from rewardlab.envs.tabletop.experts import TabletopExpert
 from rewardlab.errors import ConfigError
-from rewardlab.registry import Registry
+from rewardlab.registry import Registry, import_named
 
 
 class Policy(Protocol):
@@ -30,6 +31,12 @@ POLICIES: Registry[Callable[[VectorEnv[Any, Any, Any], int], Policy]] = Registry
 
 
 def make_policy(name: str, env: VectorEnv[Any, Any, Any], seed: int) -> Policy:
+    """Return a policy by its name; one of the user's own is `module:name`, see `own_policy`."""
+    module, _, entry = name.rpartition(":")
+    if module and entry not in POLICIES:
+        found = import_named(module, f"policy '{name}'")
+        if entry not in POLICIES:  # else a decorator in the module has registered it
+            return own_policy(name, getattr(found, entry, None), found, env, seed)
     return POLICIES.find(name)(env, seed)
 
 

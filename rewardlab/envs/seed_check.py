@@ -17,13 +17,13 @@ def warn_about_seeds(name: str, first: Any, again: Any, other: Any, *, fixed_sta
     `other` is None if there is only one copy.
     """
     CHECKED.add(name)
-    if not _same(first, again):
+    if not same_observations(first, again):
         warnings.warn(
             f"'{name}' ignores the seed of reset(): the same seed gave two different observations, so that no run can "
             "be repeated. In an environment of yours, call super().reset(seed=seed) and draw from self.np_random",
             stacklevel=4,
         )
-    elif other is not None and not fixed_start and _same(first, other):
+    elif other is not None and not fixed_start and same_observations(first, other):
         warnings.warn(
             f"'{name}': copies with different seeds begin with the same observation. If it always begins like that, "
             f"nothing is wrong (metadata['{FIXED_START}'] = True says so); otherwise it ignores the seed, and all "
@@ -32,11 +32,12 @@ def warn_about_seeds(name: str, first: Any, again: Any, other: Any, *, fixed_sta
         )
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_observations(one: Any, other: Any) -> bool:
+    """Return whether two observations, or batches of them, are the same but for rounding."""
     if isinstance(one, Mapping):
-        return all(_same(part, other[key]) for key, part in one.items())
+        return all(same_observations(part, other[key]) for key, part in one.items())
     if isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same_observations, one, other))
     if isinstance(one, str):
         return bool(one == other)
     left, right = np.asarray(one), np.asarray(other)

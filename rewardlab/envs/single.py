@@ -98,7 +98,8 @@ class SuccessRules(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Env, cfg: EnvConfig) -> None:
         super().__init__(env)
-        self._name, self._hold, self._sparse = cfg.id, cfg.success_hold_steps, cfg.reward == "sparse"
+        self._cfg, self._name = cfg, cfg.id
+        self._hold, self._sparse = cfg.success_hold_steps, cfg.reward == "sparse"
         self._steps = self._streak = 0
         self._told = False
 
@@ -115,16 +116,20 @@ class SuccessRules(gymnasium.Wrapper[Any, Any, Any, Any]):
             terminated, truncated = True, False
         self._told |= any(key in info for key in SUCCESS_KEYS)
         if (terminated or truncated) and not self._told:
-            key = "reward=sparse" if self._sparse else f"success_hold_steps={self._hold}"
-            raise DataError(
-                f"env.train.{key}: '{self._name}' does not report success, so it has no effect: no info of the first "
-                f"episode has one of {', '.join(SUCCESS_KEYS)}. Remove the key, or report it in a wrapper "
-                "(env.train.wrappers)"
-            )
+            raise unreported_success(self._cfg)
         return observation, float(success) if self._sparse else reward, terminated, truncated, info
 
     def _locate(self, _: int) -> str:
         return f"'{self._name}', step {self._steps} after its reset"
+
+
+def unreported_success(cfg: EnvConfig) -> DataError:
+    """Return the error for a key that needs success, in an environment that never reports it."""
+    key = "reward=sparse" if cfg.reward == "sparse" else f"success_hold_steps={cfg.success_hold_steps}"
+    return DataError(
+        f"env.train.{key}: '{cfg.id}' does not report success, so it has no effect: no info of the first episode has "
+        f"one of {', '.join(SUCCESS_KEYS)}. Remove the key, or report it in a wrapper (env.train.wrappers)"
+    )
 
 
 def find_wrapper(wrapper: WrapperConfig) -> type[gymnasium.Wrapper[Any, Any, Any, Any]] | type[VectorWrapper]:

@@ -43,9 +43,22 @@ def success_of(infos: Infos, num_envs: int, locate: Locate = "environment {}".fo
     return flags_of(infos, SUCCESS_KEYS, num_envs, locate)
 
 
+def known_success(infos: Infos, num_envs: int) -> Bools:
+    """Return where the environment says whether the frame beside `infos` shows a success."""
+    return np.logical_or.reduce([_known(infos, key, num_envs) for key in SUCCESS_KEYS])
+
+
 def says_success(infos: Infos) -> bool:
     """Return whether the environment reports success at all."""
     return any(reports(infos, key) for key in SUCCESS_KEYS)
+
+
+def unreported(infos: Infos) -> str:
+    """Return the words for an environment that does not report success: what was looked for, and what there is."""
+    found = [key for key in {**infos, **(infos.get("final_info") or {})} if not key.lstrip("_").startswith("final_")]
+    names = ", ".join(sorted(key for key in found if not _is_mask(key, infos, infos.get("final_info") or {})))
+    others = f"but {names}" if names else "and nothing else"
+    return f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}, {others}"
 
 
 def reports(infos: Infos, key: str) -> bool:
@@ -92,6 +105,43 @@ def final_info(infos: Infos) -> Infos:
             "the last frame of an episode would get the label of the next one's first"
         )
     return {}
+
+
+def merge_infos(infos: Any, others: Any, rows: Bools) -> Any:
+    """Return infos in which some rows are those of others; where a row has no such fact, its mask (`_key`) says so."""
+    if infos is None or others is None:
+        return others if infos is None else infos
+    merged: dict[str, Any] = {}
+    for key in (key for key in {**infos, **others} if not _is_mask(key, infos, others)):
+        first, second = infos.get(key), others.get(key)
+        if isinstance(second if first is None else first, Mapping):
+            merged[key] = merge_infos(first, second, rows)
+            continue
+        merged[key] = _merged_rows(first, second, rows)
+        known = np.where(rows, _known(others, key, len(rows)), _known(infos, key, len(rows)))
+        if not known.all() or f"_{key}" in infos:
+            merged[f"_{key}"] = known
+    return merged
+
+
+def _is_mask(key: str, *infos: Infos) -> bool:
+    return key.startswith("_") and any(key[1:] in one for one in infos)
+
+
+def _known(infos: Infos, key: str, count: int) -> Bools:
+    """Return Gymnasium's mask of a fact: in which environments it is known."""
+    return np.broadcast_to(to_numpy(infos.get(f"_{key}", key in infos)).astype(bool), count)
+
+
+def _merged_rows(first: Any, second: Any, rows: Bools) -> Any:
+    one, other = (None if value is None else to_numpy(value) for value in (first, second))
+    if one is None or other is None or one.shape[:1] != rows.shape or other.shape[:1] != rows.shape:
+        return second if first is None else first
+    if one.shape != other.shape:
+        return first
+    merged = one.astype(np.result_type(one, other)) if one.dtype != other.dtype else one.copy()
+    merged[rows] = other[rows]
+    return merged
 
 
 def flags_of(infos: Infos, keys: Sequence[str], num_envs: int, locate: Locate = "environment {}".format) -> Bools:

@@ -29,10 +29,11 @@ from rewardlab.envs.step_results import (
     flags_of_step,
     says_success,
     success_of,
+    unreported,
 )
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_choice import FrameChoice
-from rewardlab.keys import DEFAULT_CAMERA, DISCARD, GRASP_KEYS, INTERVENTION, SUCCESS_KEYS
+from rewardlab.keys import DEFAULT_CAMERA, DISCARD, GRASP_KEYS, INTERVENTION
 from rewardlab.observations import final_rows, read_parts, read_vectors, to_numpy
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
             cameras,
             image_size,
             choice,
-            advice=". Name its cameras, or keep states only: cameras=(), or env.train.cameras=[] in a config",
+            advice=". Name its cameras (a config: env.train.cameras), or keep states only: cameras=() (a config: [])",
         )
         self._labelled = self._tells_interventions = False
         self._steps = 0
@@ -267,7 +268,7 @@ class DataCollectorWrapper(VectorWrapper[Any, Any, Any]):
         if self._labelled or says_success(infos):
             self._labelled = True
             return
-        text = f"the environment's infos have none of {', '.join(SUCCESS_KEYS)}: every frame is labelled a failure"
+        text = f"{unreported(infos)}: every frame is labelled a failure"
         if self.counts["success"].target is not None:
             raise DataError(f"{text}, so that target_success is never reached")
         warnings.warn(text, stacklevel=4)

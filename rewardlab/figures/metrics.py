@@ -6,6 +6,7 @@ of how often each episode is drawn: once for the metric itself, at random for it
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -149,6 +150,21 @@ def draw_episodes(count: int, resamples: int, seed: int) -> Floats:
 def rule_of_three(episodes: int) -> float:
     """Upper bound (95 %) of a rate after no event in `episodes`: about 3/n (Hanley & Lippman-Hand 1983)."""
     return float(1 - (1 - CONFIDENCE) ** (1 / episodes))
+
+
+def wilson(hits: int, count: int) -> Estimate:
+    """Return the share of independent trials that are hits, with its 95 % interval (Wilson 1927).
+
+    For episodes that were each judged once; frames of one episode are correlated and need the bootstrap above.
+    """
+    if count == 0:
+        return Estimate(None)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share = hits / count
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    reach = z / (1 + z**2 / count) * (share * (1 - share) / count + z**2 / (4 * count**2)) ** 0.5
+    # Rounding may leave the end of [0, 1] at which no or every trial is a hit.
+    return Estimate(share, 0.0 if hits == 0 else middle - reach, 1.0 if hits == count else middle + reach)
 
 
 def _estimate(value: float, samples: Floats, episodes: int, *, bounded: bool = True) -> Estimate:

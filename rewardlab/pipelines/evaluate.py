@@ -1,5 +1,6 @@
 """How good a trained policy is when it does its best."""
 
+import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -38,4 +39,7 @@ def evaluate(
     evaluation = Evaluation(env, seed=seed, episodes=episodes)
     with closing(evaluation.env):
         policy = load_policy(checkpoint, cfg, evaluation.env).to(find_device(device))
-        return checkpoint, evaluation.run(policy)
+        figures = evaluation.run(policy)
+    if evaluation.unreported:
+        warnings.warn(f"'{env.id}': {evaluation.unreported}, so that no share of successes is known", stacklevel=2)
+    return checkpoint, figures

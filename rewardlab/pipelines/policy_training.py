@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -251,6 +252,12 @@ class PolicyTraining:
         policy = self.workers.evaluated_policy
         policy.load_state_dict(self._policy_to_evaluate())
         metrics = evaluation.run(policy)
+        if evaluation.unreported and self._best is None and self.rewards.audits:
+            warnings.warn(
+                f"'{evaluation.name}': {evaluation.unreported}: the audit cannot compare the learned reward with the "
+                "truth",
+                stacklevel=2,
+            )
         score = metrics.get("success_at_end", metrics["return"])
         if self._best is None or score > self._best:
             self._best = score

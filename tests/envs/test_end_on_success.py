@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rewardlab.envs.end_on_success import EndOnSuccess
-from rewardlab.envs.step_results import following_success
+from rewardlab.envs.step_results import following_success, known_success
 from rewardlab.frame_sizes import FrameSize
 
 PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
@@ -51,6 +51,16 @@ def test_success_of_the_last_frame_is_known(ends_at: int) -> None:
     assert following_success(infos, terminated).tolist() == [step == 3] * 2
     assert env.ended.tolist() == [ends_at == 2] * 2  # else it was the environment that ended them
     assert infos["final_info"]["parts"]["steps"].tolist() == [step, step]
+
+
+def test_the_first_frame_after_a_claim_is_not_labelled_as_the_last_one_before_it() -> None:
+    inner = SyncVectorEnv([Counter] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    env = EndOnSuccess(inner, lambda frames: frames["eye"][:, 0, 0, 0] == 2, {"eye": FrameSize(8, 8)})
+    env.reset(seed=0)
+    for _ in range(2):
+        *_, infos = env.step(np.zeros(2, int))
+    assert not known_success(infos, 2).any()  # the reset says nothing, and the step was of the last episode
+    assert known_success(infos["final_info"], 2).all()
 
 
 def _two_steps() -> Any:

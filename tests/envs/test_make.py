@@ -186,8 +186,8 @@ def test_a_family_of_the_user_is_found_in_its_module() -> None:
             "nowhere/CartPole-v1",
             r"unknown environment 'nowhere/CartPole-v1'\. Did you mean 'CartPole-v1'\?.*: package:Id",
         ),
-        ("Abcdef-v9", r"unknown environment 'Abcdef-v9'\. If it comes from a package, name .*: package:Id"),
-        (f"{USERS}:lin/Walk", "unknown environment 'lin/Walk'"),
+        ("Abcdef-v9", r"unknown environment 'Abcdef-v9'\. If it comes from .*, name that too: package:Id"),
+        (f"{USERS}:lin/Walk", f"unknown environment of {USERS} 'lin/Walk'. Choices: Line, "),
         ("no_such_module:Any-v0", "environment 'no_such_module:Any-v0': importing 'no_such_module' failed"),
     ],
 )

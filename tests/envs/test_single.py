@@ -210,7 +210,7 @@ def test_a_picture_that_is_the_observation_is_that_of_the_camera() -> None:
     env.reset(seed=0)
     observation = env.step(0)[0]
     assert observation["images"]["screen"].shape == (40, 60, 3)
-    assert env.get_wrapper_attr("camera_names") == ("screen",)
+    assert env.get_wrapper_attr("camera_names") == ("screen", "render")
     drawn = env.get_wrapper_attr("render_cameras")(("screen",), (8, 8))["screen"]
     assert drawn.shape == (8, 8, 3)
     assert (drawn == 10).all()

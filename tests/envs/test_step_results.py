@@ -10,7 +10,7 @@ import torch
 
 from rewardlab.config.schema import EnvConfig
 from rewardlab.envs import make_vec_env
-from rewardlab.envs.step_results import following_success, success_of
+from rewardlab.envs.step_results import following_success, known_success, merge_infos, success_of
 from rewardlab.envs.wrappers import DataCollectorWrapper
 from rewardlab.errors import DataError
 from rewardlab.observations import final_rows
@@ -30,6 +30,17 @@ def test_success_goes_with_the_frame(key: str) -> None:
     del infos["final_info"]
     with pytest.raises(DataError, match="gives no infos\\['final_info'\\]"):
         following_success(infos, ended)
+
+
+def test_merged_infos_keep_what_is_known_of_each_row() -> None:
+    infos = {"success": np.array([True, True]), "parts": {"steps": np.array([3, 4])}, "seconds": 0.5}
+    others = {"parts": {"steps": np.array([0, 0])}, "new": np.array([1, 0]), "_new": np.array([True, False])}
+    merged = merge_infos(infos, others, np.array([True, False]))
+    assert success_of(merged, 2).tolist() == [False, True]
+    assert known_success(merged, 2).tolist() == [False, True]
+    assert merged["parts"]["steps"].tolist() == [0, 4]
+    assert (merged["new"].tolist(), merged["_new"].tolist()) == ([1, 0], [True, False])
+    assert merged["seconds"] == 0.5
 
 
 ODD = [float("nan"), float("inf"), "yes", None, [1, 2], {}]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rewardlab.errors import DataError
-from rewardlab.figures.metrics import FIGURES, Counts, FrameScores, frame_figures
+from rewardlab.figures.metrics import FIGURES, Counts, FrameScores, frame_figures, wilson
 
 
 def make_scores(labels: list[list[int]], logits: list[list[float]]) -> FrameScores:
@@ -151,3 +151,13 @@ def test_bad_scores_are_refused(change: dict[str, list[float]], words: str) -> N
     columns = {name: np.array(values) for name, values in {**good, **change}.items()}
     with pytest.raises(DataError, match=words):
         FrameScores(**columns, episode_names=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("hits", "count", "low", "high"), [(8, 10, 0.4902, 0.9433), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0)]
+)
+def test_wilsons_interval_of_a_share(hits: int, count: int, low: float, high: float) -> None:
+    found = wilson(hits, count)
+    assert found.value == hits / count
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+    assert wilson(0, 0).value is None

@@ -81,3 +81,46 @@ def test_an_episode_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch)
     assert evaluate(20, 1)[1]["length"] == 5  # 100 steps in all
     with pytest.raises(DataError, match=r"did not end in 50 steps: set env\.eval\.max_episode_steps"):
         evaluate(1, 1, cycles=[[99]])
+
+
+class Begins(Lengths):
+    """A success from the first step on, which its resets report if they are told to."""
+
+    def __init__(self, says: bool) -> None:
+        super().__init__([[1, 2]])
+        self.says = says
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, _ = super().reset(seed=seed)
+        return observation, {"success": self.length == 2} if self.says else {}
+
+    def step(self, action: Any) -> Any:
+        *results, _ = super().step(action)
+        return *results, {"success": True}
+
+
+gymnasium.register("test-evaluation/Begins-v0", Begins)
+
+
+def begins(says: bool) -> Evaluation:
+    cfg = EnvConfig(id="test-evaluation/Begins-v0", num_envs=1, cameras=(), options={"says": says})
+    return Evaluation(cfg, seed=0, episodes=4)
+
+
+def test_episodes_that_begin_in_success_are_counted_and_warned_of_once() -> None:
+    made = begins(says=True)
+    with pytest.warns(UserWarning, match=r"50\.0% of the 4 evaluated episodes are a success at their reset already"):
+        figures = made.run(Still())
+    assert (figures["success_at_reset"], figures["success_once"]) == (0.5, 1.0)
+    assert made.run(Still()) == figures
+    assert made.unreported == ""
+
+
+def test_a_success_in_the_first_step_is_none_at_the_reset() -> None:
+    assert set(begins(says=False).run(Still())) == {"return", "length", "success_once", "success_at_end"}
+
+
+def test_an_evaluation_without_success_says_what_was_looked_for() -> None:
+    made = Evaluation(EnvConfig(id="CartPole-v1", num_envs=2, cameras=()), seed=0)
+    assert set(made.run(Still())) == {"return", "length"}
+    assert made.unreported == "the environment's infos have none of success, is_success, succeed, and nothing else"
