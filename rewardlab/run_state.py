@@ -23,10 +23,14 @@ STEP = "global_step_"  # checkpoints of a policy are named by the iteration
 RESUME = "runner.resume_dir"
 
 
+def run_directory(cfg: ExperimentConfig) -> Path:
+    """Return the directory of a run, with its logs, its report and, unless they go elsewhere, its checkpoints."""
+    return Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
+
+
 def checkpoint_directory(cfg: ExperimentConfig) -> Path:
     """Return where the checkpoints of a run are written."""
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else run_directory(cfg) / "checkpoints"
 
 
 def list_checkpoints(directory: Path) -> list[Path]:

@@ -34,6 +34,8 @@ class Progress:
     env_steps: int = 0
     updates: int = 0  # optimizer steps of the policy
     stopped: str | None = None  # why the run stopped early
+    alarmed: bool = False  # ... because of an alarm of the audit
+    interrupted: bool = False  # ... because somebody asked it to
 
 
 class PolicyTraining:
@@ -130,6 +132,11 @@ class PolicyTraining:
         return spent or progress.iteration >= runner.max_epochs or progress.stopped is not None
 
     @property
+    def last_checkpoint(self) -> Path:
+        """Return the checkpoint that a run leaves at its end."""
+        return self.saved or self.checkpoint
+
+    @property
     def checkpoint(self) -> Path:
         return self.checkpoints / f"global_step_{self.progress.iteration}"
 
@@ -164,6 +171,10 @@ class PolicyTraining:
     def _facts(self) -> dict[str, Any]:
         """What a checkpoint says of itself."""
         return {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
+
+    def note_interrupt(self, asked: str) -> None:
+        """Let the run end here, because of a signal."""
+        self.progress.stopped, self.progress.interrupted = f"{asked}, after iteration {self.completed}", True
 
     def abandon(self, *, save: bool) -> Path | None:
         """Give up after a worker died; return the last checkpoint, with `save` a new one if that is still possible."""
@@ -243,6 +254,7 @@ class PolicyTraining:
         on_alarm, alarms = self.cfg.reward.audit.on_alarm, self.rewards.new_alarms
         if alarms and on_alarm == "stop":
             self.progress.stopped = f"the audit raised an alarm. {alarms[0].words}"
+            self.progress.alarmed = True
         if alarms and on_alarm == "terminal" and not self.rewards.terminal_only:
             self.rewards.switch_to_terminal()
             self.workers.envs.setup("request_frames", self.rewards.frame_request)

@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
-from rewardlab.config.robots import attach_robots
+from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.envs.closing import closed_after_errors
-from rewardlab.errors import DataError, ProcessDied, ProcessLost, StorageError
+from rewardlab.errors import DataError, ProcessDied, ProcessLost, StoppedByAlarm, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.live_state import LiveState
 from rewardlab.pipelines.async_training import AsyncTraining
@@ -38,7 +38,9 @@ from rewardlab.run_state import (
     checkpoint_directory,
     list_checkpoints,
     other_place,
+    run_directory,
 )
+from rewardlab.stopping import StopSignals, interrupt_all, stop_signals
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.group import StateLost, WorkerDied
 from rewardlab.workers.placement import NodeLost
@@ -64,25 +66,34 @@ def run(
     if cfg.reward.use_reward_model:
         warn_about_run(cfg.reward, cfg.env.train.task)
     console = console or make_console()
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    with run_lock(out, checkpoint_directory(cfg)):
+    out = run_directory(cfg)
+    with stop_signals() as stop, run_lock(out, checkpoint_directory(cfg)):
         _refuse_another_run(cfg)
         try:
-            training = _train(cfg, out, console, expert_data, live)
-            report = _write_report(cfg, training, out)
+            training = _train(cfg, out, console, expert_data, live, stop)
+            with stop.deferred("the report"):
+                report = _write_report(cfg, training, out)
+                _say_results(cfg, training, out, report, console)
         except StorageError as error:
             raise after_making_room(error, _newest_checkpoint(cfg)) from error
         except KeyboardInterrupt:
-            if (saved := _newest_checkpoint(cfg)) is not None:
-                print_line(console, f"continue: {resume_command(out, saved)}")
+            if (out / "config.yaml").is_file():
+                print_line(console, f"continue: {resume_command(out, _newest_checkpoint(cfg))}")
             raise
-    if training.progress.stopped:
-        print_line(console, f"stopped: {training.progress.stopped}")
-    for name, path in (("checkpoint", training.checkpoint), ("report", report)):
+    if training.progress.alarmed:
+        raise StoppedByAlarm(f"stopped: {training.progress.stopped}", training.last_checkpoint)
+    return training.last_checkpoint
+
+
+def _say_results(cfg: ExperimentConfig, training: PolicyTraining, out: Path, report: Path, console: Console) -> None:
+    progress = training.progress
+    if progress.stopped and not progress.alarmed:  # else the error of the run says it
+        print_line(console, f"stopped: {progress.stopped}")
+    for name, path in (("checkpoint", training.last_checkpoint), ("report", report)):
         print_line(console, f"{name}: {path}")
-    if training.checkpoints == out / "checkpoints":  # where `evaluate` looks for them
-        print_line(console, f"evaluate: {evaluate_command(out, named_modules(cfg.env.eval))}")
-    return training.checkpoint
+    print_line(console, f"evaluate: {evaluate_command(out, named_modules(cfg.env.eval))}")
+    if progress.alarmed or progress.interrupted:
+        print_line(console, f"continue: {resume_command(out, training.last_checkpoint)}")
 
 
 def _refuse_another_run(cfg: ExperimentConfig) -> None:
@@ -98,21 +109,25 @@ def _newest_checkpoint(cfg: ExperimentConfig) -> Path | None:
 
 
 def _train(
-    cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None
+    cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None, stop: StopSignals
 ) -> PolicyTraining:
     # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
-        training = _train_on(cluster, cfg, out, console, expert_data, live)
-        training.close()
-    return training
+        return _train_on(cluster, cfg, out, console, expert_data, live, stop)
 
 
 def _train_on(
-    cluster: Cluster, cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None
+    cluster: Cluster,
+    cfg: ExperimentConfig,
+    out: Path,
+    console: Console,
+    expert_data: Any,
+    live: LiveState | None,
+    stop: StopSignals,
 ) -> PolicyTraining:
-    """Train to the end. If the learner dies, launch all workers again and go back to the last checkpoint.
+    """Train to the end, or until a signal asks to stop.
 
-    The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
+    If the learner dies, launch all workers again and go back to the last checkpoint. The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
     node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
     """
     training = _begin(cfg, cluster, out, expert_data, live)
@@ -121,7 +136,15 @@ def _train_on(
     begun_from: list[Path | None] = []
     while True:
         try:
-            _iterate(training, out, console, live)
+            with stop.deferred("this iteration", at_once=is_robot(cfg.env.train)):
+                _iterate(training, out, console, live, stop)
+                training.close()
+            return training
+        except KeyboardInterrupt:  # where a robot moves
+            interrupt_all()
+            if training.abandon(save=True) is None or not stop.requested:
+                raise
+            training.note_interrupt(stop.words)
             return training
         except (ProcessDied, ProcessLost, NodeLost) as failure:
             dead = failure.worker if isinstance(failure, WorkerDied) else None
@@ -163,11 +186,14 @@ def _begin(
     return training
 
 
-def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveState | None) -> None:
+def _iterate(
+    training: PolicyTraining, out: Path, console: Console, live: LiveState | None, stop: StopSignals
+) -> None:
     cfg = training.cfg
     total = math.ceil(training.total_env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))
-    # Where a worker died there may be something left to save: `abandon` closes the environments then.
-    closed = closed_after_errors(training.close, except_for=(ProcessDied, ProcessLost, NodeLost))
+    # Where a worker died, or a robot was stopped, something is left to save: `abandon` closes the environments then.
+    left_open = (ProcessDied, ProcessLost, NodeLost, KeyboardInterrupt)
+    closed = closed_after_errors(training.close, except_for=left_open)
     with closed, RunLog(out, total=total, console=console) as log:
         while not training.finished:
             metrics = training.iterate()
@@ -179,6 +205,8 @@ def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveSt
                 log.say(alarm.words, title="alarm", style="bold red")
             if live is not None:
                 _show(live, training, metrics, replacements)
+            if stop.requested:
+                training.note_interrupt(stop.words)
             training.save_if_due(log)
 
 
