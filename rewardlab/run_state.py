@@ -6,6 +6,7 @@ config.json, so that nothing has to be unpickled.
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,16 @@ def resume_override(checkpoint: Path) -> str:
     """Return the override that continues a run, quoted where Hydra would read a path as something else."""
     plain = re.fullmatch(r"[\w./-]+", str(checkpoint)) is not None
     return f"{RESUME}={checkpoint}" if plain else text_override(RESUME, str(checkpoint))
+
+
+def resume_command(out: Path, checkpoint: Path | None = None, processes: int = 1) -> str:
+    """Return the command that continues the run in the directory `out`, or begins it anew without a checkpoint.
+
+    It is torchrun's for a run of several processes on this machine.
+    """
+    command = ["rewardlab"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "rewardlab.cli"]
+    resume = [] if checkpoint is None else [resume_override(checkpoint)]
+    return shlex.join([*command, "run", str(out / "config.yaml"), *resume])
 
 
 def other_place(cfg: ExperimentConfig, checkpoint: Path | None) -> str:

@@ -66,8 +66,13 @@ class StopRequest:
         """Return what asked, for people."""
         return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number or signal.SIGTERM).name
 
-    def request(self, number: int = signal.SIGTERM) -> None:
+    def request(self, number: int) -> None:
         self.number, self._since = number, time.monotonic()
+
+    @contextmanager
+    def deferred(self, what: str, *, at_once: bool = False) -> Iterator[None]:
+        """Within the block, let a signal only ask. `what` is finished first; with `at_once` nothing is."""
+        yield
 
 
 class StopSignals(StopRequest):
@@ -146,6 +151,19 @@ def stop_signals() -> Iterator[StopSignals]:
     finally:
         stop.restore()
     stop.deliver()
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Take back the signals that a library takes for itself in the block: Ray's handler of SIGTERM aborts the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, handler)
 
 
 def _write(words: str) -> None:

@@ -21,7 +21,7 @@ from rewardlab.live_state import LiveState
 from rewardlab.pipelines.async_training import AsyncTraining
 from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
-from rewardlab.pipelines.stopped_run import resume_command, stopped_run
+from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import (
@@ -38,6 +38,7 @@ from rewardlab.run_state import (
     checkpoint_directory,
     list_checkpoints,
     other_place,
+    resume_command,
     run_directory,
 )
 from rewardlab.stopping import StopSignals, interrupt_all, stop_signals

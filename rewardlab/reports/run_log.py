@@ -76,13 +76,17 @@ class RunLog:
 
     def write(self, iteration: int, figures: Mapping[str, float], words: str) -> None:
         """Log the figures of an iteration and show `words`, its summary, beside the progress bar."""
+        self.plot(iteration, self.record(iteration, figures))
+        self.show(iteration, words)
+
+    def record(self, iteration: int, figures: Mapping[str, float]) -> dict[str, float]:
+        """Add a row to metrics.jsonl only; returns the figures in it, without those that are not finite."""
         known = {name: value for name, value in figures.items() if math.isfinite(value)}
         if self.directory is not None:
             self._waiting.append(json.dumps({"iteration": iteration, **known}) + "\n")
             with self._optional("the metrics of some iterations"):
                 self._append()
-        self.plot(iteration, known)
-        self.show(iteration, words)
+        return known
 
     def flush(self) -> None:
         """Raise a StorageError if rows still wait that cannot be written: to be called before a checkpoint is saved."""

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 
-from rewardlab.config import ExperimentConfig
+from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.console import print_line
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
+from rewardlab.data.atomic import replace_file
 from rewardlab.data.crops import read_crops
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
@@ -28,23 +29,36 @@ from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
-from rewardlab.reports.run_log import RunLog, plot_scalars
+from rewardlab.reports.run_log import RunLog, forget_after, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
-from rewardlab.run_state import after_making_room, checkpoint_directory, load_state, other_place, save_state
+from rewardlab.run_state import (
+    after_making_room,
+    checkpoint_directory,
+    load_state,
+    other_place,
+    resume_command,
+    run_directory,
+    save_state,
+)
+from rewardlab.stopping import StopRequest
 from rewardlab.training.best_model_file import BestModelFile
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.processes import Processes
 
 
-def train_reward_model(cfg: ExperimentConfig, processes: Processes, console: Console) -> Path:
-    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model."""
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    checkpoints = checkpoint_directory(cfg)
+def train_reward_model(
+    cfg: ExperimentConfig, processes: Processes, console: Console, stop: StopRequest | None = None
+) -> Path:
+    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
+
+    A `stop` request ends training after the step that goes on.
+    """
+    out, checkpoints = run_directory(cfg), checkpoint_directory(cfg)
     with _locked_by_leader(processes, out, checkpoints):
         _refuse_another_run(cfg, checkpoints)
         try:
-            return _train_in(cfg, out, checkpoints, processes, console)
+            return _train_in(cfg, out, checkpoints, processes, console, stop or StopRequest())
         except StorageError as error:
             last = checkpoints / "last"
             raise after_making_room(error, last if last.exists() else None) from error
@@ -66,22 +80,32 @@ def _locked_by_leader(processes: Processes, *directories: Path) -> Iterator[None
         yield
 
 
-def _train_in(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console) -> Path:
+def _train_in(
+    cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console, stop: StopRequest
+) -> Path:
     best, file = checkpoints / "best_model", BestModelFile(cfg.runner.best_model_file)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
-    fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
+    fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes, stop)
+    if processes.leads:
+        replace_file(out / "config.yaml", to_yaml(cfg).encode())
+        forget_after(out, fit.progress.step)
     full = False
-    try:
-        _train(fit, validated, checkpoints, quiet, out, file)
-    except StorageError:
-        full = True
-        raise
-    finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
-        if processes.leads and fit.progress.best is not None and not full:
-            _conclude(cfg, fit, validation, best, out, quiet)
-            file.write(best, fit)
+    with stop.deferred("this step"):
+        try:
+            _train(fit, validated, checkpoints, quiet, out, file)
+        except StorageError:
+            full = True
+            raise
+        finally:  # also after a NaN loss or a signal: the best model so far gets its threshold and metrics
+            if processes.leads and fit.progress.best is not None and not full:
+                _conclude(cfg, fit, validation, best, out, quiet)
+                file.write(best, fit)
+    if fit.interrupted:
+        print_line(quiet, f"stopped: {stop.words}, after step {fit.progress.step}")
+        by_torchrun = 1 if cfg.cluster.backend == "ray" else processes.size
+        print_line(quiet, f"continue: {resume_command(out, checkpoints / 'last', by_torchrun)}")
     return best
 
 
@@ -157,7 +181,12 @@ def _crops(cfg: ExperimentConfig, cameras: Sequence[str], sizes: Mapping[str, tu
 
 
 def _prepare(
-    cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
+    cfg: ExperimentConfig,
+    model: SuccessClassifier,
+    train: FrameTable,
+    validation: FrameTable,
+    processes: Processes,
+    stop: StopRequest,
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
     validated = copy.deepcopy(model)  # before it is sharded; everything but the weights is stored as trained
@@ -166,7 +195,7 @@ def _prepare(
         validated.network.load_state_dict(weights)
         return validation_figures(validation_logits(validated.logits, validation, model.image_keys), validation)
 
-    fit = Fit(model.network, train, cfg, validate, processes)
+    fit = Fit(model.network, train, cfg, validate, processes, stop)
     if cfg.runner.resume_dir is not None:
         _resume(Path(cfg.runner.resume_dir), fit)
     if cfg.data.debug_save_dir is not None and processes.leads:
@@ -197,16 +226,25 @@ def _train(
             log.plot(progress.step, {"train/loss": loss})
             log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
 
+        def save() -> None:
+            state = fit.state_dict()
+            if leads:
+                log.flush()
+                save_state(checkpoints / "last", state, validated.describe())
+
+        recorded = progress.step
         for better in fit.epochs(log_step):
             log.plot(progress.step, progress.latest("valid/"))
+            log.record(progress.step, progress.row(after=recorded))
+            recorded = progress.step
             if better and leads:
                 validated.save(checkpoints / "best_model")
             if better:
                 file.keep_optimizer(fit)
             if progress.epoch % fit.cfg.runner.save_interval == 0 or fit.finished:
-                state = fit.state_dict()
-                if leads:
-                    save_state(checkpoints / "last", state, validated.describe())
+                save()
+        if fit.interrupted:
+            save()
 
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
