@@ -51,7 +51,9 @@ def resume_command(out: Path, checkpoint: Path | None = None, processes: int = 1
 
     It is torchrun's for a run of several processes on this machine.
     """
-    command = ["rewardlab"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "rewardlab.cli"]
+    command = (
+        ["rewardlab"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "rewardlab.cli"]
+    )
     resume = [] if checkpoint is None else [resume_override(checkpoint)]
     return shlex.join([*command, "run", str(out / "config.yaml"), *resume])
 

@@ -69,6 +69,11 @@ class StopRequest:
     def request(self, number: int) -> None:
         self.number, self._since = number, time.monotonic()
 
+    def repeat(self, number: int) -> None:
+        """End the process at once, unless this signal is still part of the same request."""
+        if time.monotonic() - self._since >= ONE_PRESS:
+            end_at_once(number)
+
     @contextmanager
     def deferred(self, what: str, *, at_once: bool = False) -> Iterator[None]:
         """Within the block, let a signal only ask. `what` is finished first; with `at_once` nothing is."""
@@ -114,8 +119,7 @@ class StopSignals(StopRequest):
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            if time.monotonic() - self._since >= ONE_PRESS:
-                end_at_once(number)
+            self.repeat(number)
         elif self._what is None:
             self._pass_on(number, frame)
         else:

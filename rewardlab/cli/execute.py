@@ -6,7 +6,6 @@ import re
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from rewardlab.compat import CompatibilityNote
 from rewardlab.errors import ConfigError, DataError, RewardlabError, StoppedByAlarm, StorageError, user_traceback
 from rewardlab.screen import OutputLost, PatientStream, say_error
-from rewardlab.stopping import ONE_PRESS, SIGNALS, Interrupted, end_at_once
+from rewardlab.stopping import SIGNALS, Interrupted, StopRequest
 
 # Exit statuses, see docs/runs.md. A signal's is 128 + its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
 OK, FAILED, WRONG, ALARM = 0, 1, 2, 3  # WRONG: what the user gave is
@@ -43,8 +42,9 @@ def execute(command: Callable[[], int | None]) -> int:
 
 
 def _run(command: Callable[[], int | None]) -> int:
+    asked = StopRequest()
     try:
-        with _signals_raised():
+        with _signals_raised(asked):
             return command() or OK
     except StoppedByAlarm as alarm:
         say_error(alarm)
@@ -52,9 +52,9 @@ def _run(command: Callable[[], int | None]) -> int:
     except RewardlabError as error:
         say_error(f"error: {error}")
         return WRONG if isinstance(error, (ConfigError, DataError)) and not isinstance(error, StorageError) else FAILED
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:  # Ray makes one of every signal
         say_error("\ninterrupted")
-        return 128 + (interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT)
+        return 128 + (asked.number or signal.SIGINT)
     except SystemExit as error:
         if (users := user_traceback(error)) is None:  # argparse
             raise
@@ -74,19 +74,16 @@ def _run(command: Callable[[], int | None]) -> int:
 
 
 @contextmanager
-def _signals_raised() -> Iterator[None]:
+def _signals_raised(asked: StopRequest) -> Iterator[None]:
     """Raise Interrupted at the first signal that asks the command to end, so that files are finished; a second one ends
     it at once.
     """
-    asked: float | None = None
 
     def stop(number: int, _: object) -> None:
-        nonlocal asked
-        if asked is None:
-            asked = time.monotonic()
+        if not asked.requested:
+            asked.request(number)
             raise Interrupted(number)
-        if time.monotonic() - asked >= ONE_PRESS:
-            end_at_once(number)
+        asked.repeat(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield

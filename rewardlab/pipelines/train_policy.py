@@ -23,15 +23,9 @@ from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
+from rewardlab.reports.history import HISTORY, forget_after, read_history
 from rewardlab.reports.policy_report import write_policy_report
-from rewardlab.reports.run_log import (
-    HISTORY,
-    WENT_BACK,
-    RunLog,
-    describe_replacements,
-    forget_after,
-    read_history,
-)
+from rewardlab.reports.run_log import WENT_BACK, RunLog, describe_replacements
 from rewardlab.rewards.trained_tasks import warn_about_run
 from rewardlab.run_state import (
     after_making_room,
@@ -187,9 +181,7 @@ def _begin(
     return training
 
 
-def _iterate(
-    training: PolicyTraining, out: Path, console: Console, live: LiveState | None, stop: StopSignals
-) -> None:
+def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveState | None, stop: StopSignals) -> None:
     cfg = training.cfg
     total = math.ceil(training.total_env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))
     # Where a worker died, or a robot was stopped, something is left to save: `abandon` closes the environments then.

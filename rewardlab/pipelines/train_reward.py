@@ -16,6 +16,7 @@ from rewardlab.workers import Cluster, WorkerDied
 from rewardlab.workers.placement import NodeLost, training_device
 from rewardlab.workers.reward import train_on_group
 
+
 def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
     """Train on `cfg.data.data_path`; returns the checkpoint of the best model.
 

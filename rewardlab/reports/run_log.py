@@ -15,11 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.console import print_line
-from rewardlab.data.atomic import replace_file
-from rewardlab.errors import DataError, StorageError
-from rewardlab.input_files import read_file
+from rewardlab.errors import StorageError
+from rewardlab.reports.history import HISTORY
 
-HISTORY = "metrics.jsonl"
 # Columns for workers that died, each with the label of the worker, such as "env_1".
 ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
 WORKER_TITLES = {"actor_0": "the learner", ENV_PROCESS: "a process with environments"}
@@ -162,28 +160,6 @@ def plot_scalars(directory: Path, step: int, figures: Mapping[str, float]) -> No
         warnings.warn(f"{directory}: figures cannot be written for TensorBoard ({error.strerror})", stacklevel=2)
 
 
-def read_history(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of metrics.jsonl, one per iteration. A last row that a kill cut off is left out."""
-    try:
-        lines = read_file(path).decode(errors="replace").splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
-        if not isinstance(row, dict) or not all(
-            type(row.get(key)) in (int, float) for key in ("iteration", "env_steps")
-        ):
-            raise DataError(f"{path}, line {number}: expected an object with 'iteration' and 'env_steps', two numbers")
-        rows.append(row)
-    return rows
-
-
 def describe_replacements(row: Mapping[str, float]) -> list[str]:
     """Say which workers died before or in an iteration, and what was made again because of that."""
     number, sentences = int(row["iteration"]), []
@@ -200,11 +176,3 @@ def describe_replacements(row: Mapping[str, float]) -> list[str]:
             again = f"; {dropped} made again" if value else ""
             sentences.append(f"iteration {number}: {worker} was replaced and the run went back to {where}{again}")
     return sentences
-
-
-def forget_after(directory: Path, iteration: int) -> None:
-    """Drop the rows after an iteration: a resumed run writes them again."""
-    path = directory / HISTORY
-    if path.exists():
-        rows = [row for row in read_history(path) if row["iteration"] <= iteration]
-        replace_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())

@@ -52,7 +52,6 @@ class FitProgress:
         last = {name: points[-1] for name, points in self.curves.items() if name.startswith(prefix)}
         return {name: value for name, (step, value) in last.items() if step == self.step}
 
-
     def row(self, after: int) -> dict[str, float]:
         """Return the figures of an epoch that began after this step: the mean loss, and those of its validation."""
         losses = [loss for step, loss in self.curves.get("train/loss", []) if step > after]

@@ -27,9 +27,10 @@ from rewardlab.figures.trust import TrustFigures
 from rewardlab.frame_crops import Crop, crop_box
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
+from rewardlab.reports.history import forget_after
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
-from rewardlab.reports.run_log import RunLog, forget_after, plot_scalars
+from rewardlab.reports.run_log import RunLog, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_state import (
     after_making_room,
