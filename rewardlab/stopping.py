@@ -159,7 +159,7 @@ def stop_signals() -> Iterator[StopSignals]:
 
 @contextmanager
 def kept_handlers() -> Iterator[None]:
-    """Take back the signals that a library takes for itself in the block: Ray's handler of SIGTERM aborts the process."""
+    """Take back the signals that a library takes for itself in the block: on SIGTERM, Ray would abort the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

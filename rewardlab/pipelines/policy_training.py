@@ -20,7 +20,7 @@ from rewardlab.models.weights import first_mismatch
 from rewardlab.pipelines.policy_workers import PolicyWorkers
 from rewardlab.reports.run_log import REPLACED, RunLog
 from rewardlab.rl.evaluation import Evaluation
-from rewardlab.run_state import checkpoint_directory, load_state, save_state
+from rewardlab.run_state import RUN_CONFIG, checkpoint_directory, load_state, save_state
 from rewardlab.workers.env import Episodes
 
 LEARNED = {"actor": "state_dict", "policy": "policy_weights"}  # parts of a checkpoint, and what returns them
@@ -170,7 +170,8 @@ class PolicyTraining:
     @property
     def _facts(self) -> dict[str, Any]:
         """What a checkpoint says of itself."""
-        return {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
+        facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
+        return {**facts, RUN_CONFIG: asdict(self.cfg)}
 
     def note_interrupt(self, asked: str) -> None:
         """Let the run end here, because of a signal."""

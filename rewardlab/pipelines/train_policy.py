@@ -27,13 +27,16 @@ from rewardlab.reports.history import HISTORY, forget_after, read_history
 from rewardlab.reports.policy_report import write_policy_report
 from rewardlab.reports.run_log import WENT_BACK, RunLog, describe_replacements
 from rewardlab.rewards.trained_tasks import warn_about_run
+from rewardlab.run_directories import set_aside
 from rewardlab.run_state import (
+    STEP,
     after_making_room,
     checkpoint_directory,
     list_checkpoints,
     other_place,
     resume_command,
     run_directory,
+    with_found_checkpoint,
 )
 from rewardlab.stopping import StopSignals, interrupt_all, stop_signals
 from rewardlab.workers.cluster import Cluster
@@ -56,14 +59,14 @@ def run(
     `expert_data`, in any form that `rewardlab.rewards.zoo.experts` reads, is for reward models that learn from an
     expert and whose config has no expert_data_path. `live` is shown on a page while the run goes on.
     """
-    cfg = attach_robots(cfg)
+    cfg = with_found_checkpoint(attach_robots(cfg), of="policy")
     _warn_about_cut_episodes(cfg)
     if cfg.reward.use_reward_model:
         warn_about_run(cfg.reward, cfg.env.train.task)
     console = console or make_console()
     out = run_directory(cfg)
     with stop_signals() as stop, run_lock(out, checkpoint_directory(cfg)):
-        _refuse_another_run(cfg)
+        _make_way(cfg, out, console)
         try:
             training = _train(cfg, out, console, expert_data, live, stop)
             with stop.deferred("the report"):
@@ -91,12 +94,18 @@ def _say_results(cfg: ExperimentConfig, training: PolicyTraining, out: Path, rep
         print_line(console, f"continue: {resume_command(out, training.last_checkpoint)}")
 
 
-def _refuse_another_run(cfg: ExperimentConfig) -> None:
-    """Raise if the directory has a run that could be continued; one that has saved nothing yet begins again."""
+def _make_way(cfg: ExperimentConfig, out: Path, console: Console) -> None:
+    """Raise if the directory has a run that could be continued; what is left of one that could not is set aside."""
     saved = _newest_checkpoint(cfg)
     resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if saved is not None and resumed_from != saved.parent.resolve():
+    if saved is not None and resumed_from == saved.parent.resolve():
+        return
+    just_begun = saved is not None and saved.name == f"{STEP}0" and not (out / HISTORY).is_file()
+    if saved is not None and not just_begun:
         raise DataError(f"{saved.parent} already contains a run. {other_place(cfg, saved)}")
+    place = set_aside(out, [] if saved is None else [saved])
+    if place is not None:
+        print_line(console, f"an earlier run here ended before its first checkpoint; what it left is now in {place}")
 
 
 def _newest_checkpoint(cfg: ExperimentConfig) -> Path | None:
@@ -122,8 +131,9 @@ def _train_on(
 ) -> PolicyTraining:
     """Train to the end, or until a signal asks to stop.
 
-    If the learner dies, launch all workers again and go back to the last checkpoint. The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
-    node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
+    If the learner dies, launch all workers again and go back to the last checkpoint: the run then continues to the bit
+    as a resumed one does. Other deaths that remain (a worker dies again and again, a node is lost whose work no other
+    node can do) stop the run, with a checkpoint if the learner is alive.
     """
     training = _begin(cfg, cluster, out, expert_data, live)
     with closed_after_errors(training.close):

@@ -32,7 +32,10 @@ from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.reports.run_log import RunLog, plot_scalars
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
+from rewardlab.run_directories import set_aside
 from rewardlab.run_state import (
+    BEST,
+    LAST,
     after_making_room,
     checkpoint_directory,
     load_state,
@@ -40,6 +43,7 @@ from rewardlab.run_state import (
     resume_command,
     run_directory,
     save_state,
+    with_found_checkpoint,
 )
 from rewardlab.stopping import StopRequest
 from rewardlab.training.best_model_file import BestModelFile
@@ -55,13 +59,14 @@ def train_reward_model(
 
     A `stop` request ends training after the step that goes on.
     """
+    cfg = with_found_checkpoint(cfg, of="classifier")
     out, checkpoints = run_directory(cfg), checkpoint_directory(cfg)
     with _locked_by_leader(processes, out, checkpoints):
-        _refuse_another_run(cfg, checkpoints)
+        _make_way(cfg, out, checkpoints, processes, console)
         try:
             return _train_in(cfg, out, checkpoints, processes, console, stop or StopRequest())
         except StorageError as error:
-            last = checkpoints / "last"
+            last = checkpoints / LAST
             raise after_making_room(error, last if last.exists() else None) from error
 
 
@@ -84,7 +89,7 @@ def _locked_by_leader(processes: Processes, *directories: Path) -> Iterator[None
 def _train_in(
     cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console, stop: StopRequest
 ) -> Path:
-    best, file = checkpoints / "best_model", BestModelFile(cfg.runner.best_model_file)
+    best, file = checkpoints / BEST, BestModelFile(cfg.runner.best_model_file)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
@@ -106,24 +111,24 @@ def _train_in(
     if fit.interrupted:
         print_line(quiet, f"stopped: {stop.words}, after step {fit.progress.step}")
         by_torchrun = 1 if cfg.cluster.backend == "ray" else processes.size
-        print_line(quiet, f"continue: {resume_command(out, checkpoints / 'last', by_torchrun)}")
+        print_line(quiet, f"continue: {resume_command(out, checkpoints / LAST, by_torchrun)}")
     return best
 
 
-def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
-    """Raise if the directory has the model of a run that is not continued, unless that run saved nothing else yet.
-
-    The advice names the key that chose the directory.
-    """
-    best, last = checkpoints / "best_model", checkpoints / "last"
+def _make_way(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console) -> None:
+    """Raise if the directory has a run that could be continued; what is left of one that could not is set aside."""
+    best, last = checkpoints / BEST, checkpoints / LAST
     if cfg.runner.resume_dir is not None:
         return
-    if best.exists() and (last.exists() or load_success_classifier(best).metrics):
-        advice = other_place(cfg, last if last.is_dir() else None)
-        raise DataError(f"{best} exists already, and is not replaced. {advice}")
     file = cfg.runner.best_model_file
     if file is not None and Path(file).exists():
         raise DataError(f"{file} exists already, and is not replaced. Choose another runner.best_model_file")
+    if last.is_dir() or (best.exists() and load_success_classifier(best).metrics):
+        advice = other_place(cfg, last if last.is_dir() else None)
+        raise DataError(f"{best if best.exists() else last} exists already, and is not replaced. {advice}")
+    place = set_aside(out, [best]) if processes.leads else None
+    if place is not None:
+        print_line(console, f"an earlier run here ended before its first checkpoint; what it left is now in {place}")
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
@@ -231,7 +236,7 @@ def _train(
             state = fit.state_dict()
             if leads:
                 log.flush()
-                save_state(checkpoints / "last", state, validated.describe())
+                save_state(checkpoints / LAST, state, validated.describe())
 
         recorded = progress.step
         for better in fit.epochs(log_step):
@@ -239,7 +244,7 @@ def _train(
             log.record(progress.step, progress.row(after=recorded))
             recorded = progress.step
             if better and leads:
-                validated.save(checkpoints / "best_model")
+                validated.save(checkpoints / BEST)
             if better:
                 file.keep_optimizer(fit)
             if progress.epoch % fit.cfg.runner.save_interval == 0 or fit.finished:

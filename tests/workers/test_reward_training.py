@@ -15,6 +15,7 @@ from rewardlab.data import Episode, EpisodeWriter
 from rewardlab.pipelines import train_reward
 from rewardlab.rewards import load_reward_model
 from rewardlab.run_state import load_state
+from rewardlab.stopping import StopRequest
 from rewardlab.workers import Cluster, WorkerDied
 from rewardlab.workers.reward import FSDPRewardWorker
 
@@ -96,15 +97,15 @@ def test_several_workers_in_one_process_are_refused(
 def test_a_training_whose_process_dies_says_how_it_continues(
     tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def dying(cluster: Cluster, cfg: ExperimentConfig) -> Path:
+    def dying(cluster: Cluster, cfg: ExperimentConfig, stop: StopRequest) -> Path:
         raise WorkerDied("RewardTraining[1] died during train")
 
     monkeypatch.setattr(train_reward, "train_on_group", dying)
-    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 2
+    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 1
     assert (
         capsys.readouterr().err == "error: RewardTraining[1] died during train\n"
     )  # there is nothing to continue from
     (last := tmp_path / "run" / "checkpoints" / "last").mkdir(parents=True)
-    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 2
+    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 1
     advice = f"The training continues with the same command and runner.resume_dir={last}"
     assert capsys.readouterr().err == f"error: RewardTraining[1] died during train. {advice}\n"
