@@ -78,14 +78,14 @@ def test_a_second_signal_ends_at_once_and_the_name_is_free(
 def test_a_classifier_goes_on_in_the_middle_of_an_epoch_to_the_same_weights(
     tmp_path: Path, fork_server: ForkServerContext
 ) -> None:
-    data, out, steps = write_episodes(tmp_path / "data", 8), tmp_path / "run", "runner.max_steps=400"
+    data, out, steps = write_episodes(tmp_path / "data", 8), tmp_path / "run", "runner.max_steps=200"
     run = CliProcess(fork_server, tmp_path / "said", *classifier_command(data, out, "runner.max_epochs=100", steps))
     run.wait_for(out, "checkpoints/best_model")
     run.send(signal.SIGTERM)
     assert run.join() == 143
     done = load_state(out / "checkpoints" / "last")[0]["progress"]["step"]
     assert f"after step {done}" in run.said
-    assert done < 400
+    assert done < 200
     assert (out / "report.html").is_file()
     assert main(printed_command(run.said)) == 0
     assert main(classifier_command(data, tmp_path / "unbroken", "runner.max_epochs=100", steps)) == 0
