@@ -67,9 +67,8 @@ def compare_models(models: Sequence[tuple[FrameScores, Bools]], seed: int = 0) -
     compared = [ComparedModel(frame_figures(*models[0], seed), {})]
     for scores, verdict in models[1:]:
         other = resample_figures(scores, verdict, seed)
-        differences = {
-            name: _difference(name, first[name], other[name]) for name in FIGURES if name not in NOT_OF_A_MODEL
-        }
+        names = [name for name in FIGURES if name not in NOT_OF_A_MODEL]
+        differences = {name: _difference(name, first[name], other[name]) for name in names}
         known = {name: difference for name, difference in differences.items() if difference is not None}
         compared.append(ComparedModel(frame_figures(scores, verdict, seed), known))
     return compared

@@ -34,7 +34,7 @@ from rewardlab.observations import to_numpy
 from rewardlab.pipelines.collected_outcomes import Outcomes
 from rewardlab.reports.collection_log import CollectionLog
 
-CONFIG = "config.yaml"  # beside the episodes: how they were made
+CONFIG = "collection.yaml"  # beside the episodes: how they were made
 SHEET = "contact_sheet.png"
 LOSSES = 3  # of processes that step environments, without an episode in between, after which collecting ends
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from rewardlab.config import ExperimentConfig, load_config
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
 from rewardlab.data.frames import tabulate
 from rewardlab.data.stored_frames import validation_logits
@@ -21,13 +22,15 @@ from rewardlab.figures.metrics import FrameScores
 from rewardlab.limits import listed
 from rewardlab.reports.compare_report import NamedModel, Run, model_table, run_table, write_models, write_runs
 from rewardlab.reports.history import HISTORY, read_history
+from rewardlab.reports.policy_report import describe_reward
 from rewardlab.rewards import SuccessClassifier, load_success_classifier
 from rewardlab.rewards.checkpoint import CONFIG
-from rewardlab.run_directories import CHECKPOINTS, checkpoint_places, find_run
-from rewardlab.run_state import BEST, LAST, RUN_CONFIG, list_checkpoints, load_facts
+from rewardlab.run_directories import CHECKPOINTS, CONFIG_FILE, REPORT, checkpoint_places, find_run
+from rewardlab.run_state import BEST, LAST, STEP, list_checkpoints, load_facts
 
 Kind = Literal["policy", "classifier"]
 KINDS = {"policy": "the run of a policy", "classifier": "a classifier"}
+USUAL_ENDS = (CHECKPOINTS, BEST, REPORT)
 WEIGHTS = (".safetensors", ".pt", ".pth")
 
 
@@ -87,7 +90,7 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _without_usual_end(path: Path) -> Path:
-    while path.name in (CHECKPOINTS, BEST, "report.html") and path.parent != path:
+    while (path.name in USUAL_ENDS or path.name.startswith(STEP)) and path.parent != path:
         path = path.parent
     return path
 
@@ -108,9 +111,7 @@ def _compare_classifiers(
     kept, notes = _leave_out_trained(models, episodes)
     table = tabulate(kept)
     if (missing := table.missing_label()) is not None:
-        raise DataError(
-            f"no frame of the {len(kept)} episodes that are left is labelled {missing}; expected both labels"
-        )
+        raise DataError(f"no frame of the {len(kept)} episodes that are left is labelled {missing}; expected both")
     named = []
     for name, model in models.items():
         logits = validation_logits(model.logits, table, model.image_keys)
@@ -136,26 +137,27 @@ def _leave_out_trained(
 ) -> tuple[list[StoredEpisode], list[str]]:
     """Return the episodes that no model was trained on, and what to know about the others."""
     identities = {episode.path: episode.identity for episode in episodes}
-    left_out: set[Path] = set()
+    trained: dict[frozenset[Path], list[str]] = {}  # the models that were trained on the same of these episodes
+    chosen: dict[frozenset[Path], list[str]] = {}  # likewise, for their thresholds
     notes = []
     for name, model in models.items():
         used = model.used_episodes
         if used is None:
             notes.append(
-                f"{name} does not say which episodes it was trained on: if some are among these, it looks better"
+                f"{name} does not say on which episodes it was trained: these may be among them"
             )
             continue
-        trained, chosen = set(used.train.values()), set(used.validation.values())
-        found = {path for path, identity in identities.items() if identity in trained}
-        left_out |= found
+        for groups, recorded in ((trained, used.train), (chosen, used.validation)):
+            found = frozenset(path for path, identity in identities.items() if identity in recorded.values())
+            groups.setdefault(found, []).append(name)
+    left_out = {path for found in trained for path in found}
+    for found, names in trained.items():
         if found:
-            names = listed(sorted(path.name for path in found), most=3)
-            notes.append(f"left out {len(found)} of {len(episodes)} episodes, on which {name} was trained: {names}")
-        held_out = sum(identity in chosen for path, identity in identities.items() if path not in found)
-        if held_out:
-            notes.append(
-                f"{held_out} episodes are those on which the threshold of {name} was chosen, which favours it a little"
-            )
+            first = listed(sorted(path.name for path in found), most=3)
+            notes.append(f"left out {len(found)} of {len(episodes)} episodes that trained {_and(names)}: {first}")
+    for found, names in chosen.items():
+        if count := len(found - left_out):
+            notes.append(f"{count} episodes served to choose the threshold of {_and(names)}, which favours it a little")
     kept = [episode for episode in episodes if episode.path not in left_out]
     if not kept:
         raise DataError(
@@ -163,6 +165,10 @@ def _leave_out_trained(
             "seen: rewardlab collect ... --seed with another number"
         )
     return kept, notes
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _compare_runs(paths: dict[str, Path], out: Path) -> Compared:
@@ -183,25 +189,16 @@ def _read_run(name: str, path: Path) -> Run:
     history = read_history(file)
     if not history:
         raise DataError(f"{file}: has no row yet: the run has not finished an iteration")
-    newest = [checkpoint for place in checkpoint_places(directory) for checkpoint in list_checkpoints(place)[-1:]]
-    config = load_facts(newest[0]).get(RUN_CONFIG, {}) if newest else {}
-    return Run(name, history, _facts_of(config))
+    config = directory / CONFIG_FILE
+    return Run(name, history, _facts_of(load_config(str(config), check_files=False)) if config.is_file() else {})
 
 
-def _facts_of(config: dict[str, object]) -> dict[str, str]:
-    """Return the keys of a run's config that tell runs apart most often; what is not as expected is left out."""
-
-    def value(*keys: str) -> object:
-        found: object = config
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
-    wanted = {
-        "task": value("env", "train", "id"),
-        "algorithm": value("algorithm", "name"),
-        "seed": value("seed"),
-        "learned reward": value("reward", "use_reward_model"),
-        "environments": value("env", "train", "num_envs"),
+def _facts_of(cfg: ExperimentConfig) -> dict[str, str]:
+    """Return what tells runs apart most often."""
+    return {
+        "task": cfg.env.train.task,
+        "algorithm": cfg.algorithm.name,
+        "seed": str(cfg.seed),
+        "environments": str(cfg.env.train.num_envs),
+        "reward": describe_reward(cfg),
     }
-    return {name: str(found) for name, found in wanted.items() if found is not None}

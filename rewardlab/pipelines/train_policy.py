@@ -24,7 +24,7 @@ from rewardlab.pipelines.policy_workers import launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.history import HISTORY, forget_after, read_history
-from rewardlab.reports.policy_report import write_policy_report
+from rewardlab.reports.policy_report import describe_reward, write_policy_report
 from rewardlab.reports.run_log import WENT_BACK, RunLog, describe_replacements
 from rewardlab.rewards.trained_tasks import warn_about_run
 from rewardlab.run_directories import set_aside
@@ -269,17 +269,10 @@ def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) ->
         facts={
             "algorithm": cfg.algorithm.name,
             "environments": str(cfg.env.train.num_envs),
-            "reward": _describe_reward(cfg),
+            "reward": describe_reward(cfg),
             "seed": str(cfg.seed),
             "environment steps": f"{training.progress.env_steps:,}",
             **facts,
             **({"ended early": training.progress.stopped} if training.progress.stopped else {}),
         },
     )
-
-
-def _describe_reward(cfg: ExperimentConfig) -> str:
-    if not cfg.reward.use_reward_model:
-        return f"the environment's own ({cfg.env.train.reward})"
-    models = [str(model.checkpoint_path or model.model_type) for model in cfg.reward.models]
-    return f"{' + '.join(models)}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"

@@ -17,7 +17,7 @@ from rewardlab.reports.page import Gallery, Tile, write_page
 from rewardlab.reports.policy_report import AT_THE_END, MILESTONES
 
 PAGE = "compare.html"
-SHORT = ("fpr", "recall", "precision", "agreement", "early_fire", "delay_median", "roc_auc")  # in the terminal
+SHORT = ("fpr", "recall", "precision", "agreement", "early_fire", "delay_median", "roc_auc")  # the main figures
 TILES = 12
 Picture = Callable[[int, int], npt.NDArray[np.uint8]]
 
@@ -112,21 +112,21 @@ def _others(named: Sequence[NamedModel] | Sequence[Run]) -> str:
 
 def _outcome(first: str, name: str, found: ComparedModel) -> str:
     """Say in a sentence where a model differs from the first one beyond chance."""
-    certain = [difference for difference in found.differences.values() if difference.certain]
+    differences = (found.differences.get(figure) for figure in SHORT)
+    certain = [difference for difference in differences if difference is not None and difference.certain]
     parts = []
     for words, better in (("better", True), ("worse", False)):
         chosen = [difference for difference in certain if difference.better == better]
         if chosen:
             parts.append(f"{words} than {first} in {', '.join(map(_words, chosen))}")
     if not parts:
-        return f"{name}: no figure differs from that of {first} beyond what chance between episodes explains."
+        return f"{name}: no main figure differs from that of {first} beyond what chance between episodes explains."
     return f"{name} is {'; '.join(parts)}."
 
 
 def _words(difference: Difference) -> str:
-    value, interval = difference.shown()
     title = FIGURES[difference.figure].title
-    return f"{title if title[1].isupper() or '-' in title[:4] else title[0].lower() + title[1:]} ({value} {interval})"
+    return f"{title if title.startswith('ROC') else title.lower()} ({difference.shown()[0]})"
 
 
 def _disagreements(first: NamedModel, other: NamedModel, picture: Picture) -> Gallery:
@@ -151,7 +151,7 @@ def _disagreements(first: NamedModel, other: NamedModel, picture: Picture) -> Ga
     wins = int((other.verdict == other.scores.label)[rows].sum())
     note = (
         f"{len(rows):,} of {len(first.verdict):,} frames have different verdicts; {other.name} is right about {wins:,} "
-        f"of them, {first.name} about {len(rows) - wins:,}. One frame of an episode, where they are furthest apart first."
+        f"of them, {first.name} about {len(rows) - wins:,}. Those furthest apart first, one of an episode."
     )
     return Gallery(f"Where {other.name} and {first.name} disagree", note, tiles)
 
@@ -181,7 +181,7 @@ def write_runs(out: Path, runs: Sequence[Run], *, notes: Sequence[str]) -> Path:
         if known:
             pictures[quantity.title] = plots.run_plot(quantity.title, known, shares=quantity.share)
     header, *rows = _run_rows(runs)
-    facts = {run.name: ", ".join(f"{name} {value}" for name, value in run.facts.items()) for run in runs}
+    facts = {run.name: ", ".join(f"{name}: {value}" for name, value in run.facts.items()) for run in runs if run.facts}
     return write_page(
         out / PAGE,
         "compare_runs.html",
