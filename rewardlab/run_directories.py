@@ -1,9 +1,10 @@
 """Finds the checkpoints of a run, from its directory or from whatever else the run printed."""
 
 import itertools
-import re
 from collections.abc import Iterable
 from pathlib import Path
+
+import yaml
 
 from rewardlab.errors import DataError
 from rewardlab.input_files import read_file
@@ -14,10 +15,10 @@ WRITTEN = ("metrics.jsonl", REPORT, "events.out.tfevents.*", "audit", "reward_mo
 
 
 def find_run(path: Path) -> Path:
-    """Return the directory of a run: the path itself, that of a file in it, or the only run below a `log_path`."""
-    if path.name in (CONFIG_FILE, REPORT) and path.is_file():
+    """Return the directory of a run, of which checkpoints/ or a file is given, or the only run below a `log_path`."""
+    if path.name == CHECKPOINTS or (path.name in (CONFIG_FILE, REPORT) and path.is_file()):
         return path.parent
-    if not path.is_dir() or _is_run(path) or path.name == CHECKPOINTS:
+    if not path.is_dir() or _is_run(path):
         return path
     runs = sorted(child for child in path.iterdir() if child.is_dir() and _is_run(child))
     if len(runs) > 1:
@@ -56,10 +57,8 @@ def _is_run(path: Path) -> bool:
 def _configured_place(config: Path) -> Path | None:
     """Return runner.checkpoint_dir of a run, if it is set; a config that cannot be read is left to others."""
     try:
-        text = read_file(config).decode(errors="replace")
-    except (OSError, DataError):
+        found = yaml.safe_load(read_file(config))
+        place = found["runner"]["checkpoint_dir"]
+    except (OSError, DataError, ValueError, yaml.YAMLError, RecursionError, TypeError, LookupError):
         return None
-    runner = re.search(r"^runner:\n((?:[ #].*\n|\n)*)", text, re.MULTILINE)
-    found = re.search(r"^ +checkpoint_dir: *(.+)$", runner[1], re.MULTILINE) if runner else None
-    place = found[1].strip().strip("'\"") if found else "null"
-    return None if place in ("null", "~", "") else Path(place)
+    return Path(place) if isinstance(place, str) else None

@@ -143,9 +143,7 @@ def _leave_out_trained(
     for name, model in models.items():
         used = model.used_episodes
         if used is None:
-            notes.append(
-                f"{name} does not say on which episodes it was trained: these may be among them"
-            )
+            notes.append(f"{name} does not say on which episodes it was trained: these may be among them")
             continue
         for groups, recorded in ((trained, used.train), (chosen, used.validation)):
             found = frozenset(path for path, identity in identities.items() if identity in recorded.values())
@@ -181,8 +179,6 @@ def _compare_runs(paths: dict[str, Path], out: Path) -> Compared:
 def _read_run(name: str, path: Path) -> Run:
     """Read the history of a run; its directory or one of its checkpoints is given."""
     directory = path.parent.parent if (path / CONFIG).is_file() else find_run(path)
-    if directory.name == CHECKPOINTS:
-        directory = directory.parent
     file = directory / HISTORY
     if not file.is_file():
         raise DataError(f"{path}: there is no {file}, in which a run logs its figures")

@@ -89,7 +89,7 @@ class PolicyTraining:
             metrics |= self.workers.envs[0].submit("robot_figures").result()
         progress.updates = int(metrics.get("train/updates", progress.updates))
         self._handle_alarms()
-        if self.workers.evaluation is not None and self._is_due(cfg.runner.val_check_interval):
+        if self.workers.evaluation is not None and self.is_due(cfg.runner.val_check_interval):
             with clock("evaluate"):
                 metrics |= self._evaluate(self.workers.evaluation)
         self._stop_early(metrics)
@@ -142,7 +142,7 @@ class PolicyTraining:
 
     def save_if_due(self, log: RunLog) -> None:
         """Write a checkpoint every `runner.save_interval` iterations and at the end, after the rows of the log."""
-        if self._is_due(self.cfg.runner.save_interval):
+        if self.is_due(self.cfg.runner.save_interval):
             log.flush()
             self.save()
 
@@ -282,7 +282,8 @@ class PolicyTraining:
         if target is not None and mean_return >= target:
             self.progress.stopped = f"episodes have a mean return of {mean_return:g} (runner.stop_at_return={target:g})"
 
-    def _is_due(self, interval: int) -> bool:
+    def is_due(self, interval: int) -> bool:
+        """Return whether something that is done every `interval` iterations, and at the end, is done now."""
         return self.progress.iteration % interval == 0 or self.finished
 
 

@@ -24,8 +24,10 @@ from rewardlab.pipelines.policy_workers import launch_workers
 from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
 from rewardlab.reports.history import HISTORY, forget_after, read_history
+from rewardlab.reports.log_pictures import disputed_pictures
 from rewardlab.reports.policy_report import describe_reward, write_policy_report
 from rewardlab.reports.run_log import WENT_BACK, RunLog, describe_replacements
+from rewardlab.reports.wandb_log import open_wandb
 from rewardlab.rewards.trained_tasks import warn_about_run
 from rewardlab.run_directories import set_aside
 from rewardlab.run_state import (
@@ -44,6 +46,7 @@ from rewardlab.workers.group import StateLost, WorkerDied
 from rewardlab.workers.placement import NodeLost
 from rewardlab.workers.threads import torch_threads
 
+AUDIT = "audit"  # directory of the disputed frames
 MAX_RETURNS = 3  # number of times that a run whose learner dies continues from the same checkpoint at most
 
 
@@ -197,7 +200,7 @@ def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveSt
     # Where a worker died, or a robot was stopped, something is left to save: `abandon` closes the environments then.
     left_open = (ProcessDied, ProcessLost, NodeLost, KeyboardInterrupt)
     closed = closed_after_errors(training.close, except_for=left_open)
-    with closed, RunLog(out, total=total, console=console) as log:
+    with closed, RunLog(out, total=total, console=console, wandb=open_wandb(cfg, out)) as log:
         while not training.finished:
             metrics = training.iterate()
             log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
@@ -210,6 +213,8 @@ def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveSt
                 _show(live, training, metrics, replacements)
             if stop.requested:
                 training.note_interrupt(stop.words)
+            if training.is_due(cfg.runner.save_interval):
+                log.show_pictures(training.completed, disputed_pictures(out / AUDIT))
             training.save_if_due(log)
 
 
@@ -253,7 +258,7 @@ def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) ->
     rewards = training.rewards
     audited = [rewards.facts[name].metrics for name in rewards.audits]
     history = read_history(out / HISTORY) if (out / HISTORY).exists() else []
-    facts, disputed = {}, out / "audit"
+    facts, disputed = {}, out / AUDIT
     if len(audited) > 1:  # the page shows the audit of one of them
         first = next(iter(rewards.audits))
         history = [{key.replace(f"audit/{first}/", "audit/"): row[key] for key in row} for row in history]

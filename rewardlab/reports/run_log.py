@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rewardlab.console import print_line
 from rewardlab.errors import StorageError
 from rewardlab.reports.history import HISTORY
+from rewardlab.reports.wandb_log import Picture, WandbLog
 
 # Columns for workers that died, each with the label of the worker, such as "env_1".
 ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
@@ -33,8 +34,17 @@ class RunLog:
     goes on without them.
     """
 
-    def __init__(self, directory: Path | None, *, total: int, console: Console, completed: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        total: int,
+        console: Console,
+        completed: int = 0,
+        wandb: WandbLog | None = None,
+    ) -> None:
         self.directory = directory
+        self._wandb = wandb
         self._progress = Progress(
             TextColumn("training"),
             BarColumn(bar_width=24),
@@ -63,6 +73,8 @@ class RunLog:
         if self._tensorboard is not None:
             with self._optional("TensorBoard's files"):
                 self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.close()
         threading.excepthook = self._excepthook
         if kind is None:
             self.flush()
@@ -99,11 +111,25 @@ class RunLog:
                 ) from error
 
     def plot(self, iteration: int, figures: Mapping[str, float]) -> None:
-        """Log figures to TensorBoard only."""
+        """Log figures to TensorBoard and Weights & Biases only."""
+        if self._wandb is not None:
+            self._wandb.plot(iteration, figures)
         if self._tensorboard is not None:
             try:
                 for name, value in figures.items():
                     self._tensorboard.add_scalar(name, value, iteration)
+            except OSError as error:
+                self._tensorboard = None
+                self._warn("TensorBoard's files", error)
+
+    def show_pictures(self, iteration: int, pictures: Mapping[str, Picture]) -> None:
+        """Show pictures [H, W, 3] in TensorBoard and Weights & Biases."""
+        if self._wandb is not None and pictures:
+            self._wandb.show(iteration, pictures)
+        if self._tensorboard is not None:
+            try:
+                for name, picture in pictures.items():
+                    self._tensorboard.add_image(name, picture, iteration, dataformats="HWC")
             except OSError as error:
                 self._tensorboard = None
                 self._warn("TensorBoard's files", error)
@@ -150,12 +176,16 @@ class RunLog:
             warnings.warn(f"{self.directory}: {what} cannot be written ({reason}); training goes on", stacklevel=4)
 
 
-def plot_scalars(directory: Path, step: int, figures: Mapping[str, float]) -> None:
-    """Log figures of a run that has ended to TensorBoard."""
+def plot_scalars(
+    directory: Path, step: int, figures: Mapping[str, float], pictures: Mapping[str, Picture] | None = None
+) -> None:
+    """Log figures and pictures of a run that has ended to TensorBoard."""
     try:
         with SummaryWriter(str(directory)) as writer:
             for name, value in figures.items():
                 writer.add_scalar(name, value, step)
+            for name, picture in (pictures or {}).items():
+                writer.add_image(name, picture, step, dataformats="HWC")
     except OSError as error:
         warnings.warn(f"{directory}: figures cannot be written for TensorBoard ({error.strerror})", stacklevel=2)
 

@@ -28,9 +28,11 @@ from rewardlab.frame_crops import Crop, crop_box
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
 from rewardlab.reports.history import forget_after
+from rewardlab.reports.log_pictures import plot_picture
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.reports.run_log import RunLog, plot_scalars
+from rewardlab.reports.wandb_log import open_wandb
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
 from rewardlab.run_directories import set_aside
 from rewardlab.run_state import (
@@ -224,7 +226,10 @@ def _train(
     fit: Fit, validated: SuccessClassifier, checkpoints: Path, console: Console, out: Path, file: BestModelFile
 ) -> None:
     leads, progress = fit.processes.leads, fit.progress
-    with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
+    wandb = open_wandb(fit.cfg, out) if leads else None
+    with RunLog(
+        out if leads else None, total=fit.total_steps, completed=progress.step, console=console, wandb=wandb
+    ) as log:
 
         def log_step(loss: float) -> None:
             best = "-" if progress.best is None else f"{progress.best:.4f}"
@@ -276,7 +281,9 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
         curves=fit.progress.curves,
         facts=facts,
     )
-    plot_scalars(out, fit.progress.step, {f"best_model/{name}": value for name, value in figures.scalars().items()})
+    plots = {f"best_model/{Path(name).stem}": plot_picture(png) for name, png in pictures.items()}
+    scalars = {f"best_model/{name}": value for name, value in figures.scalars().items()}
+    plot_scalars(out, fit.progress.step, scalars, plots)
     _summarize(console, figures, best, report)
 
 

@@ -17,8 +17,10 @@ from rewardlab.figures.metrics import FrameScores
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two classifiers: `good` has learned from data/, `poor` hardly anything from other/."""
     top = tmp_path_factory.mktemp("runs")
-    write_episodes(top / "data", 8)
-    write_episodes(top / "other", 8, alike=True)
+    write_episodes(top / "data", 16)
+    (top / "other").mkdir()
+    for episode in read_episodes(top / "data")[8:]:
+        episode.path.rename(top / "other" / episode.path.name)
     assert main(command(top / "data", top / "good", "runner.max_epochs=20", "actor.optim.lr=0.01")) == 0
     assert main(command(top / "other", top / "poor", "runner.max_epochs=1", "actor.optim.lr=1e-8")) == 0
     return top
