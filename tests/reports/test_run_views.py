@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,8 +70,9 @@ def test_wandb_writes_its_files_without_a_network(tmp_path: Path, monkeypatch: p
         log.show_pictures(1, {"audit/claimed": np.zeros((8, 8, 3), np.uint8)})
         log.write(2, {"env/return": 0.5}, "")
     (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
-    content = file.read_bytes()
-    assert b"env/return" in content
-    assert b"audit/claimed" in content
-    assert b"tabletop/PickCube" in content  # the config
+    for words in (b"env/return", b"audit/claimed", b"tabletop/PickCube"):  # the last is of the config
+        end = time.monotonic() + 60  # wandb's own process writes it
+        while words not in file.read_bytes():
+            assert time.monotonic() < end, words
+            time.sleep(0.05)
     assert list((tmp_path / "wandb").glob("offline-run-*/files/media/images/audit/claimed*.png"))

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rewardlab.rewards import load_reward_model
 from rewardlab.run_state import load_state
 from rewardlab.stopping import StopRequest
 from rewardlab.workers import Cluster, WorkerDied
-from rewardlab.workers.reward import FSDPRewardWorker
+from rewardlab.workers.reward import FSDPRewardWorker, train_on_group
 
 SIDE = 32
 SETTINGS = [
@@ -85,6 +86,51 @@ def test_the_death_of_one_ends_the_run_with_its_name(episodes: Path, tmp_path: P
         os.kill(processes[1], signal.SIGKILL)
         with pytest.raises(WorkerDied, match=r"Training\[1\] died during train"):
             training.result(60)
+
+
+def test_a_stop_request_of_one_ends_all_of_them_with_a_checkpoint(
+    episodes: Path, tmp_path: Path, ray_session: None
+) -> None:
+    paths = [text_override("data.data_path", str(episodes)), text_override("runner.logger.log_path", str(tmp_path))]
+    cfg = load_config("reward_training", [*SETTINGS, *TWO_WORKERS, *paths, "runner.max_epochs=100000"])
+    last = tmp_path / "checkpoints" / "last"
+
+    class Watched(FSDPRewardWorker):
+        """The second worker is asked as soon as the first one has written a model; the first one never is."""
+
+        def train(self, rendezvous: tuple[str, int] | None = None) -> Path:
+            threading.Thread(target=self._ask, daemon=True).start()
+            return super().train(rendezvous)
+
+        def _ask(self) -> None:
+            while not last.with_name("best_model").exists():
+                time.sleep(0.1)
+            if self.rank == 1:
+                self.request_stop(signal.SIGTERM)
+
+    with Cluster(cfg.cluster) as cluster:
+        group = cluster.launch("actor", lambda place: Watched(cfg, place.index, place.count), name="Training")
+        group.call("train", group[0].submit("open_rendezvous")).result(120)
+    steps = load_state(last)[0]["progress"]["step"]
+    assert steps > 0
+    assert train(episodes, tmp_path, *SETTINGS, f"runner.resume_dir={last}", f"runner.max_steps={steps + 1}") == 0
+
+
+def test_what_leads_the_workers_passes_a_stop_request_on(episodes: Path, tmp_path: Path, ray_session: None) -> None:
+    paths = [text_override("data.data_path", str(episodes)), text_override("runner.logger.log_path", str(tmp_path))]
+    cfg = load_config("reward_training", [*SETTINGS, "cluster.backend=ray", *paths, "runner.max_epochs=100000"])
+    stop = StopRequest()
+
+    def ask() -> None:
+        while not (tmp_path / "checkpoints" / "best_model").exists():
+            time.sleep(0.1)
+        stop.request(signal.SIGTERM)
+
+    threading.Thread(target=ask, daemon=True).start()
+    with Cluster(cfg.cluster) as cluster:
+        best = train_on_group(cluster, cfg, stop)
+    assert load_reward_model(best).metrics
+    assert (tmp_path / "checkpoints" / "last").is_dir()
 
 
 def test_several_workers_in_one_process_are_refused(
