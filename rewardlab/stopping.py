@@ -18,6 +18,11 @@ SHOW_CURSOR = "\x1b[?25h"  # a progress bar may have hidden it
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 
+def is_taken(number: int) -> bool:
+    """Return whether a signal may be handled: not one that nohup, or the job of a script, ignores."""
+    return signal.getsignal(number) not in (signal.SIG_IGN, None)
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked the process to end; its number decides the exit status."""
 
@@ -103,9 +108,8 @@ class StopSignals(StopRequest):
 
     def install(self) -> None:
         for number in SIGNALS:
-            before = signal.getsignal(number)
-            if before is not signal.SIG_IGN:  # nohup, and background jobs of scripts
-                self._previous[number] = before
+            if is_taken(number):
+                self._previous[number] = signal.getsignal(number)
                 signal.signal(number, self._handle)
 
     def restore(self) -> None:

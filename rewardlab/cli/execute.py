@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from rewardlab.compat import CompatibilityNote
 from rewardlab.errors import ConfigError, DataError, RewardlabError, StoppedByAlarm, StorageError, user_traceback
 from rewardlab.screen import OutputLost, PatientStream, say_error
-from rewardlab.stopping import SIGNALS, Interrupted, StopRequest
+from rewardlab.stopping import SIGNALS, Interrupted, StopRequest, is_taken
 
 # Exit statuses, see docs/runs.md. A signal's is 128 + its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
 OK, FAILED, WRONG, ALARM = 0, 1, 2, 3  # WRONG: what the user gave is
@@ -88,15 +88,14 @@ def _signals_raised(asked: StopRequest) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    taken = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]  # which nohup sets
-    for number in taken:
+    before = {number: signal.getsignal(number) for number in SIGNALS if is_taken(number)}
+    for number in before:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in taken:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _in_words(error: Exception) -> str | None:

@@ -78,8 +78,8 @@ def run(
         except StorageError as error:
             raise after_making_room(error, _newest_checkpoint(cfg)) from error
         except KeyboardInterrupt:
-            if (out / "config.yaml").is_file():
-                print_line(console, f"continue: {resume_command(out, _newest_checkpoint(cfg))}")
+            if (saved := _newest_checkpoint(cfg)) is not None:
+                print_line(console, f"continue: {resume_command(out, saved)}")
             raise
     if training.progress.alarmed:
         raise StoppedByAlarm(f"stopped: {training.progress.stopped}", training.last_checkpoint)
