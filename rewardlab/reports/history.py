@@ -29,7 +29,8 @@ def read_history(path: str | Path, keys: Sequence[str] = POLICY_KEYS) -> list[di
             raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
         if not isinstance(row, dict) or not all(type(row.get(key)) in (int, float) for key in keys):
             names = " and ".join(map(repr, keys))
-            raise DataError(f"{path}, line {number}: expected an object with {names}, which are numbers")
+            kind = "a number" if len(keys) == 1 else "two numbers"
+            raise DataError(f"{path}, line {number}: expected an object with {names}, {kind}")
         rows.append(row)
     return rows
 
