@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rewardlab.data import read_episodes
 from rewardlab.data.reader import episode_paths
-from rewardlab.reports.run_log import read_history
+from rewardlab.reports.history import read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.run_state import STEP, load_state
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rewardlab.pipelines.demo import Demo, Scale
-from rewardlab.reports.run_log import HISTORY, read_history
+from rewardlab.reports.history import HISTORY, read_history
 
 SCALE = Scale(classifier=("threshold.target_fpr=0.01",))
 RUNS = {"without": "reward.cotrain=false", "with": "reward.cotrain=true"}

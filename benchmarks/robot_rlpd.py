@@ -32,7 +32,7 @@ import numpy as np
 from rewardlab.config.robots import attach_robots
 from rewardlab.config.schema import WrapperConfig
 from rewardlab.pipelines.trained_policy import latest_checkpoint, load_policy, run_config
-from rewardlab.reports.run_log import HISTORY, read_history
+from rewardlab.reports.history import HISTORY, read_history
 from rewardlab.rl.evaluation import Evaluation
 
 ROOT = Path(__file__).parents[1]

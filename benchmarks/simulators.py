@@ -41,7 +41,7 @@ from rewardlab.envs.metaworld.env import import_tasks
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines import collect, train_policy, train_reward
 from rewardlab.pipelines.evaluate import evaluate
-from rewardlab.reports.run_log import HISTORY, read_history
+from rewardlab.reports.history import HISTORY, read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.run_state import load_state
 

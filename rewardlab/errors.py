@@ -30,6 +30,14 @@ class ProcessLost(RewardlabError):
     """A process that did part of the work ended, and another one would end as well."""
 
 
+class StoppedByAlarm(RewardlabError):
+    """The audit of a learned reward ended a run, as `reward.audit.on_alarm=stop` says; its state is written."""
+
+    def __init__(self, message: str, checkpoint: Path) -> None:
+        super().__init__(message)
+        self.checkpoint = checkpoint
+
+
 def user_traceback(error: BaseException) -> str | None:
     """Return the traceback of an error in the user's own code, cut to the user's frames; None if it has none.
 

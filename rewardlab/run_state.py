@@ -6,27 +6,41 @@ config.json, so that nothing has to be unpickled.
 
 import json
 import re
-from collections.abc import Mapping
+import shlex
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from safetensors import SafetensorError, safe_open
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from rewardlab.config import ExperimentConfig, text_override
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
+from rewardlab.limits import excerpt
 from rewardlab.models.weights import read_tensor_file
 from rewardlab.rewards.checkpoint import CONFIG, WEIGHTS, write_checkpoint
+from rewardlab.run_directories import CHECKPOINTS, checkpoint_places
 
 STEP = "global_step_"  # checkpoints of a policy are named by the iteration
+LAST, BEST = "last", "best_model"  # of a classifier: the state of its run, and the model
 RESUME = "runner.resume_dir"
+EXPECTED = "checkpoints/last of a run that trains a classifier, or checkpoints/global_step_100 of a policy's"
+RUN_CONFIG = "run_config"  # fact of a policy's checkpoint: the config of its run
+Kind = Literal["policy", "classifier"]
+
+
+def run_directory(cfg: ExperimentConfig) -> Path:
+    """Return the directory of a run, with its logs, its report and, unless they go elsewhere, its checkpoints."""
+    return Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
 
 
 def checkpoint_directory(cfg: ExperimentConfig) -> Path:
     """Return where the checkpoints of a run are written."""
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else out / "checkpoints"
+    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else run_directory(cfg) / "checkpoints"
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -35,10 +49,81 @@ def list_checkpoints(directory: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix(STEP)))
 
 
+def find_checkpoint(path: Path, *, of: Kind) -> Path:
+    """Return the newest whole checkpoint of a run.
+
+    `path` is the run's directory, its checkpoints/, one of its checkpoints, its report, or the `log_path` of one run.
+    """
+    if of == "classifier" and path.name == BEST and (path.parent / LAST).is_dir():
+        path = path.parent
+    if (path / CONFIG).exists() or (of == "policy" and path.name.startswith(STEP)):
+        return path
+    places = checkpoint_places(path)
+    damaged: list[str] = []
+    for place in places:
+        candidates = [place / LAST] if of == "classifier" else list_checkpoints(place)
+        for candidate in filter(Path.is_dir, reversed(candidates)):
+            if (problem := _damage(candidate)) is None:
+                if damaged:
+                    warnings.warn(f"{damaged[0]}; taking {candidate}, the newest one that is whole", stacklevel=2)
+                return candidate
+            damaged.append(f"{candidate} is damaged ({problem})")
+    if damaged:
+        raise DataError(f"{path}: has no whole checkpoint: {'; '.join(damaged)}")
+    raise DataError(f"{path}: no checkpoint of a {of}'s run; {_found_in(path, places)}")
+
+
+def _damage(checkpoint: Path) -> str | None:
+    """Return what is wrong with the files of a checkpoint, without reading its weights; None if they are whole."""
+    try:
+        json.loads(read_file(checkpoint / CONFIG))
+        with safe_open(checkpoint / WEIGHTS, framework="pt"):
+            return None
+    except (OSError, ValueError, SafetensorError, RecursionError) as error:
+        return excerpt(error)
+
+
+def _found_in(path: Path, places: Sequence[Path]) -> str:
+    """Say what there is instead of the checkpoints that were looked for."""
+    if not path.exists():
+        return "there is no such directory"
+    names = [LAST, BEST, *(checkpoint.name for place in places for checkpoint in list_checkpoints(place)[-1:])]
+    found = [str(place / name) for place in places for name in dict.fromkeys(names) if (place / name).is_dir()]
+    if found:
+        return f"found {', '.join(dict.fromkeys(found))}"
+    below = (
+        sorted(child.name for child in path.iterdir() if not child.name.startswith("."))[:8] if path.is_dir() else []
+    )
+    return f"found {', '.join(below) if below else 'nothing'}; expected {EXPECTED}"
+
+
+def with_found_checkpoint(cfg: ExperimentConfig, *, of: Kind) -> ExperimentConfig:
+    """Return the config with the checkpoint that `runner.resume_dir` leads to."""
+    if cfg.runner.resume_dir is None:
+        return cfg
+    try:
+        found = find_checkpoint(Path(cfg.runner.resume_dir), of=of)
+    except DataError as error:
+        raise DataError(f"{RESUME}: {error}") from None
+    return replace(cfg, runner=replace(cfg.runner, resume_dir=str(found)))
+
+
 def resume_override(checkpoint: Path) -> str:
     """Return the override that continues a run, quoted where Hydra would read a path as something else."""
     plain = re.fullmatch(r"[\w./-]+", str(checkpoint)) is not None
     return f"{RESUME}={checkpoint}" if plain else text_override(RESUME, str(checkpoint))
+
+
+def resume_command(out: Path, checkpoint: Path | None = None, processes: int = 1) -> str:
+    """Return the command that continues the run in the directory `out`, or begins it anew without a checkpoint.
+
+    It is torchrun's for a run of several processes on this machine.
+    """
+    command = (
+        ["rewardlab"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "rewardlab.cli"]
+    )
+    resume = [] if checkpoint is None else [resume_override(checkpoint)]
+    return shlex.join([*command, "run", str(out / "config.yaml"), *resume])
 
 
 def other_place(cfg: ExperimentConfig, checkpoint: Path | None) -> str:
@@ -60,6 +145,15 @@ def save_state(path: Path, state: Mapping[str, Any], facts: Mapping[str, Any]) -
     structure = _take_tensors(state, "state", tensors)
     card = f"# {path.name}\n\nThe state of a training run. To continue it: `{resume_override(path)}`.\n"
     return write_checkpoint(path, {**facts, "state": structure}, tensors, card=card)
+
+
+def load_facts(path: Path) -> dict[str, Any]:
+    """Read only the facts that `save_state` was given."""
+    try:
+        facts = json.loads(read_file(path / CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path / CONFIG}: cannot be read ({error})") from error
+    return facts if isinstance(facts, dict) else {}
 
 
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -85,12 +179,10 @@ def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _checkpoints_below(path: Path) -> str:
     """Return advice: the newest checkpoint of a run below a directory, else what they are called."""
-    places = (path / "checkpoints", path)
-    found = [place / "last" for place in places if (place / "last").is_dir()]
+    places = (path / CHECKPOINTS, path)
+    found = [place / LAST for place in places if (place / LAST).is_dir()]
     found += [checkpoint for place in places for checkpoint in list_checkpoints(place)[-1:]]
-    if found:
-        return f". Did you mean {found[-1]}?"
-    return "; expected checkpoints/last of a run that trains a classifier, or checkpoints/global_step_100 of a policy's"
+    return f". Did you mean {found[-1]}?" if found else f"; expected {EXPECTED}"
 
 
 def _take_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -103,13 +103,14 @@ def _say(words: str) -> None:
 
 def _check_run(output: Path, report: Path) -> None:
     from rewardlab.errors import ConfigError, DataError
+    from rewardlab.run_directories import CHECKPOINTS
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("this command trains in one process; for several: torchrun -m rewardlab.cli train-reward")
     if output.suffix not in (".pt", ".pth"):
         raise ConfigError(f"--output-checkpoint: found {output}, expected a file ending in .pt")
     for path in (output, report):
-        if path.exists():
+        if path.exists() and (path == output or (report / CHECKPOINTS).is_dir()):
             raise DataError(f"{path} exists already: choose another --output-checkpoint, or move it away")
 
 

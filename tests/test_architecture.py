@@ -17,7 +17,7 @@ PACKAGE = Path(rewardlab.__file__).parent
 LAYERS = [
     {"arguments", "child_process", "console", "cores", "devices", "errors", "frame_choice", "frame_crops"}
     | {"frame_sizes", "input_files", "keys", "limits", "live_state", "nested", "observations", "plain_unpickler"}
-    | {"registry", "screen", "types", "unpickle"},
+    | {"registry", "run_directories", "screen", "stopping", "types", "unpickle"},
     {"compat", "config"},
     {"data", "figures", "models"},
     {"envs"},

@@ -23,7 +23,7 @@ from rewardlab.data.reader import StoredEpisode
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.limits import check_file_size
 from rewardlab.models.weights import read_tensor_file
-from rewardlab.reports.run_log import read_history
+from rewardlab.reports.history import read_history
 from rewardlab.rewards import create_reward_model, load_reward_model
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.classifier import ResNetRewardModel

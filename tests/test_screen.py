@@ -121,7 +121,7 @@ def test_names_and_numbers_that_cannot_be_are_refused(
 def test_sizes_beyond_memory_are_answered_in_a_line(
     override: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "tabletop_ppo_mlp", f"runner.logger.log_path={tmp_path}", override]) == 2
+    assert main(["run", "tabletop_ppo_mlp", f"runner.logger.log_path={tmp_path}", override]) == 1
     assert capsys.readouterr().err.startswith("error: not enough memory (")
     assert (
         main(["run", "zoo/cartpole_ppo", f"runner.logger.log_path={tmp_path}", "env.train.num_envs=99999999999"]) == 2

@@ -7,13 +7,17 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rewardlab.compat import CompatibilityNote
-from rewardlab.errors import RewardlabError, user_traceback
+from rewardlab.errors import ConfigError, DataError, RewardlabError, StoppedByAlarm, StorageError, user_traceback
 from rewardlab.screen import OutputLost, PatientStream, say_error
+from rewardlab.stopping import SIGNALS, Interrupted, StopRequest, is_taken
 
-OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit statuses; WRONG: what the user gave is
+# Exit statuses, see docs/runs.md. A signal's is 128 + its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
+OK, FAILED, WRONG, ALARM = 0, 1, 2, 3  # WRONG: what the user gave is
+WRONG_NAMES = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def execute(command: Callable[[], int | None]) -> int:
@@ -38,20 +42,19 @@ def execute(command: Callable[[], int | None]) -> int:
 
 
 def _run(command: Callable[[], int | None]) -> int:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):  # schedulers and closed terminals: as for Ctrl-C, finish files
-            signal.signal(number, stop)
+    asked = StopRequest()
     try:
-        return command() or OK
+        with _signals_raised(asked):
+            return command() or OK
+    except StoppedByAlarm as alarm:
+        say_error(alarm)
+        return ALARM
     except RewardlabError as error:
         say_error(f"error: {error}")
-        return WRONG
-    except KeyboardInterrupt:
+        return WRONG if isinstance(error, (ConfigError, DataError)) and not isinstance(error, StorageError) else FAILED
+    except KeyboardInterrupt:  # Ray makes one of every signal
         say_error("\ninterrupted")
-        return INTERRUPTED
+        return 128 + (asked.number or signal.SIGINT)
     except SystemExit as error:
         if (users := user_traceback(error)) is None:  # argparse
             raise
@@ -67,7 +70,32 @@ def _run(command: Callable[[], int | None]) -> int:
         if words is None:  # a mistake of rewardlab's: its traceback belongs into a report
             raise
         say_error(f"error: {words}")
-        return WRONG
+        return WRONG if isinstance(error, (*WRONG_NAMES, ValueError)) else FAILED
+
+
+@contextmanager
+def _signals_raised(asked: StopRequest) -> Iterator[None]:
+    """Raise Interrupted at the first signal that asks the command to end, so that files are finished; a second one ends
+    it at once.
+    """
+
+    def stop(number: int, _: object) -> None:
+        if not asked.requested:
+            asked.request(number)
+            raise Interrupted(number)
+        asked.repeat(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS if is_taken(number)}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _in_words(error: Exception) -> str | None:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rewardlab.errors import StoppedByAlarm
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -33,6 +35,9 @@ def run_page(cfg: "ExperimentConfig", console: "Console | None" = None) -> "Iter
             yield live
         except KeyboardInterrupt:
             live.end("The run was interrupted.")
+            raise
+        except StoppedByAlarm as error:
+            live.end(f"The run has {error}", alarm=True)
             raise
         except BaseException as error:
             live.end(f"The run has ended with an error: {error}", alarm=True)

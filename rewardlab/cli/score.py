@@ -25,11 +25,16 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands, "score", "score pictures, videos and episodes with a trained model", example, _score
     )
     command.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=path_name, help="checkpoint directory, .safetensors or .pt"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        nargs="?",
+        type=path_name,
+        help="the run of a classifier, its checkpoint, a .safetensors or a .pt",
     )
     command.add_argument(
         "paths", nargs="*", type=path_name, metavar="PATH", help="pictures, videos, episodes, or directories of them"
     )
+    command.add_argument("--model", metavar="CHECKPOINT", type=path_name, help="the same, by its name")
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
     command.add_argument(
@@ -94,6 +99,11 @@ def _score(arguments: argparse.Namespace) -> int:
     from rewardlab.pipelines.trusted_modules import import_trusted
     from rewardlab.rewards import load_success_classifier
 
+    if arguments.model is not None:  # then every word without an option is something to score
+        arguments.paths = [path for path in (arguments.checkpoint, *arguments.paths) if path is not None]
+        arguments.checkpoint = arguments.model
+    if arguments.checkpoint is None:
+        raise ConfigError("no model: name the run of a classifier or a checkpoint, then what to score")
     if not (arguments.paths or arguments.camera):
         raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
     import_trusted(arguments.trust_modules)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -19,6 +20,7 @@ def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
     _check_node_groups(cfg)
     for problem in _keys_without_effect(cfg):
         raise ConfigError(problem)
+    _check_wandb(cfg)
     if cfg.runner.task == "train_reward" and cfg.data.data_path is None:
         raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
     if cfg.runner.best_model_file is not None and Path(cfg.runner.best_model_file).suffix not in (".pt", ".pth"):
@@ -42,6 +44,21 @@ def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any])
         raise ConfigError(
             f"reward.use_reward_model: not given, but {key} is; set it to true for the learned reward, or to false for "
             "the environment's own"
+        )
+
+
+def _check_wandb(cfg: ExperimentConfig) -> None:
+    project = cfg.runner.logger.wandb_project
+    if project is None:
+        return
+    if cfg.runner.task == "collect":
+        raise ConfigError(
+            f"runner.logger.wandb_project: found {project}, but a collection writes metrics.jsonl only; set it to null"
+        )
+    if find_spec("wandb") is None:
+        raise ConfigError(
+            f"runner.logger.wandb_project: found {project}, but Weights & Biases is not installed: pip install "
+            "'rewardlab[wandb]', or set it to null"
         )
 
 

@@ -143,6 +143,8 @@ class EarlyStopConfig:
 class LoggerConfig:
     log_path: PathText = "runs"  # directory of logs and results
     experiment_name: str = ""  # directory of this run inside log_path; "" = log_path itself
+    wandb_project: str | None = None  # also log to this project of Weights & Biases; null = do not
+    wandb_offline: bool = False  # write its files below the run's directory only, for `wandb sync` later
 
 
 @section

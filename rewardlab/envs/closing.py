@@ -2,24 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
-from weakref import WeakSet
 
-
-class Interruptible(Protocol):
-    """What can be told, from any thread, to end what it is doing in another: a robot that moves to its start."""
-
-    def interrupt(self) -> None: ...
-
-
-INTERRUPTIBLE: "WeakSet[Interruptible]" = WeakSet()  # in this process
-
-
-def interrupt_all() -> None:
-    """Interrupt everything in this process that can be, before it is waited for: robots are stopped."""
-    for one in list(INTERRUPTIBLE):
-        with suppress(Exception):  # the others must be told too
-            one.interrupt()
+from rewardlab.stopping import interrupt_all
 
 
 @contextmanager

@@ -116,29 +116,51 @@ class Counts:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Resampled:
+    """A metric, and its values when episodes are drawn again at random."""
+
+    value: float  # NaN where the data does not define it
+    samples: Floats
+    episodes: int  # that it depends on
+    bounded: bool = True  # between 0 and 1
+
+
 def frame_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[str, Estimate]:
     """Compute every metric of FIGURES for verdicts (true: called success), one per row of `scores`.
 
     The areas rank raw logits, which a temperature or a threshold cannot change.
     """
+    return {name: _estimate(resampled) for name, resampled in resample_figures(scores, verdict, seed).items()}
+
+
+def resample_figures(scores: FrameScores, verdict: Bools, seed: int = 0) -> dict[str, Resampled]:
+    """Compute every metric of FIGURES, also of resampled episodes: the same ones for every model on the same frames."""
     names, episode = np.unique(scores.episode, return_inverse=True)
     count = len(names)
     once_1E = np.ones((1, count))
     drawn_BE = draw_episodes(count, RESAMPLES, seed)
-    figures: dict[str, Estimate] = {}
+    figures: dict[str, Resampled] = {}
     for name, (top, bottom) in _ratios(scores, verdict, episode, count).items():
         value, samples = (_divide(draws @ top, draws @ bottom) for draws in (once_1E, drawn_BE))
-        figures[name] = _estimate(value[0], samples, int((bottom > 0).sum()))
+        figures[name] = Resampled(value[0], samples, int((bottom > 0).sum()))
     both = int(min(len(np.unique(episode[scores.label])), len(np.unique(episode[~scores.label]))))
     value_12 = _areas(scores, episode, once_1E)
     samples_B2 = _areas(scores, episode, drawn_BE[:AREA_RESAMPLES])
     for column, name in enumerate(("roc_auc", "pr_auc")):
-        figures[name] = _estimate(value_12[0, column], samples_B2[:, column], both)
+        figures[name] = Resampled(value_12[0, column], samples_B2[:, column], both)
     delay_E = _delays(scores, verdict, episode, count)
     for name, level in (("delay_median", 0.5), ("delay_p90", 0.9)):
         value, samples = (_quantile(delay_E, draws, level) for draws in (once_1E, drawn_BE))
-        figures[name] = _estimate(value[0], samples, int(np.isfinite(delay_E).sum()), bounded=False)
+        figures[name] = Resampled(value[0], samples, int(np.isfinite(delay_E).sum()), bounded=False)
     return {name: figures[name] for name in FIGURES}
+
+
+def interval(samples: Floats) -> tuple[float, float]:
+    """Return the 95 % interval of resampled values."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (float(x) for x in np.nanquantile(samples, [tail, 1 - tail]))
+    return low, high
 
 
 def draw_episodes(count: int, resamples: int, seed: int) -> Floats:
@@ -167,17 +189,17 @@ def wilson(hits: int, count: int) -> Estimate:
     return Estimate(share, 0.0 if hits == 0 else middle - reach, 1.0 if hits == count else middle + reach)
 
 
-def _estimate(value: float, samples: Floats, episodes: int, *, bounded: bool = True) -> Estimate:
+def _estimate(resampled: Resampled) -> Estimate:
+    value, bounded = resampled.value, resampled.bounded
     if np.isnan(value):
         return Estimate(None)
-    if episodes < 2:  # resampling one episode always gives the same value, which would look like certainty
+    if resampled.episodes < 2:  # resampling one episode always gives the same value, which would look like certainty
         return Estimate(float(value))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = (float(x) for x in np.nanquantile(samples, [tail, 1 - tail]))
+    low, high = interval(resampled.samples)
     if bounded and value == 0:  # likewise for an event that never or always happened
-        high = max(high, rule_of_three(episodes))
+        high = max(high, rule_of_three(resampled.episodes))
     if bounded and value == 1:
-        low = min(low, 1 - rule_of_three(episodes))
+        low = min(low, 1 - rule_of_three(resampled.episodes))
     return Estimate(float(value), low, high)
 
 

@@ -114,7 +114,7 @@ class AsyncTraining(PolicyTraining):
             self._stop_acting()
             self._wait_for_saved()
             self.save()
-        elif self._is_due(self.cfg.runner.save_interval) and self._saving is None:
+        elif self.is_due(self.cfg.runner.save_interval) and self._saving is None:
             log.flush()
             self._begin_saving()
 

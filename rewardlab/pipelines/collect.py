@@ -14,10 +14,11 @@ from gymnasium.vector import VectorEnv
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rewardlab.config import ExperimentConfig
+from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.config.schema import CollectionConfig, EnvConfig
 from rewardlab.console import make_console, print_line
+from rewardlab.data.atomic import replace_file
 from rewardlab.data.contact_sheet import draw_recording
 from rewardlab.data.directory_lock import locked
 from rewardlab.data.reader import episode_paths
@@ -31,7 +32,9 @@ from rewardlab.errors import DataError, ProcessDied
 from rewardlab.live_state import LiveState
 from rewardlab.observations import to_numpy
 from rewardlab.pipelines.collected_outcomes import Outcomes
+from rewardlab.reports.collection_log import CollectionLog
 
+CONFIG = "collection.yaml"  # beside the episodes: how they were made
 SHEET = "contact_sheet.png"
 LOSSES = 3  # of processes that step environments, without an episode in between, after which collecting ends
 
@@ -72,16 +75,22 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
         env = DataCollectorWrapper.as_planned(
             watched, env_cfg, plan, policy=plan.policy, run=f"collect {env_cfg.task} seed {env_seed}"
         )
+        replace_file(Path(plan.save_dir, CONFIG), to_yaml(cfg).encode())
     outcomes = Outcomes(live, lambda words: print_line(console, words)) if is_robot(env_cfg) else None
     if outcomes is not None:
         _print_keys(env_cfg, console)
+    interrupted = False
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
-        with env, _progress(console) as progress:
+        with env, CollectionLog(Path(plan.save_dir), before) as log, _progress(console) as progress:
             bar = progress.add_task("collecting", total=expected, counts="")
-            for success, failure in _episodes(env, policy, env_seed, outcomes):
+            for steps, (success, failure) in enumerate(_episodes(env, policy, env_seed, outcomes), 1):
+                log.add(steps * num_envs, success, failure)
                 counts = _in_colour(success, failure) if outcomes is None else outcomes.in_colour()
                 progress.update(bar, completed=success + failure, counts=counts)
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
         written = _episodes_in(plan) - before
         success, failure = _kept(env)
@@ -97,6 +106,8 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
         if plan.format == TRANSITIONS and before + written:
             sheet = draw_recording(Path(places), Path(plan.save_dir, SHEET))
             print_line(console, f"look at: {sheet}\nnext: rewardlab data process {shlex.quote(places)}")
+        if interrupted:
+            print_line(console, f"continue: {_continue_command(plan, success + failure)}")
     for outcome, count in env.counts.items():
         if count.target is not None and not count.full:
             warnings.warn(
@@ -105,6 +116,12 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
                 stacklevel=2,
             )
     return Path(plan.save_dir)
+
+
+def _continue_command(plan: CollectionConfig, kept: int) -> str:
+    """Return the command that collects what is missing."""
+    rest = [] if plan.episodes is None else ["--episodes", str(max(1, plan.episodes - kept))]
+    return shlex.join(["rewardlab", "collect", str(Path(plan.save_dir, CONFIG)), "--append", *rest])
 
 
 def _attach(live: LiveState | None, env: VectorEnv[Any, Any, Any], hold: int | None) -> None:

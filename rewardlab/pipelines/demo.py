@@ -16,8 +16,8 @@ from rewardlab.figures.trust import TrustFigures
 from rewardlab.pipelines import collect, train_policy, train_reward
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.pipelines.trained_policy import latest_checkpoint
+from rewardlab.reports.history import HISTORY, read_history
 from rewardlab.reports.policy_report import Comparison, write_policy_report
-from rewardlab.reports.run_log import HISTORY, read_history
 from rewardlab.rewards.audit import Alarm
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.run_state import load_state

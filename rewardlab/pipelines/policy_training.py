@@ -21,7 +21,7 @@ from rewardlab.models.weights import first_mismatch
 from rewardlab.pipelines.policy_workers import PolicyWorkers
 from rewardlab.reports.run_log import REPLACED, RunLog
 from rewardlab.rl.evaluation import Evaluation
-from rewardlab.run_state import checkpoint_directory, load_state, save_state
+from rewardlab.run_state import RUN_CONFIG, checkpoint_directory, load_state, save_state
 from rewardlab.workers.env import Episodes
 
 LEARNED = {"actor": "state_dict", "policy": "policy_weights"}  # parts of a checkpoint, and what returns them
@@ -35,6 +35,8 @@ class Progress:
     env_steps: int = 0
     updates: int = 0  # optimizer steps of the policy
     stopped: str | None = None  # why the run stopped early
+    alarmed: bool = False  # ... because of an alarm of the audit
+    interrupted: bool = False  # ... because somebody asked it to
 
 
 class PolicyTraining:
@@ -88,7 +90,7 @@ class PolicyTraining:
             metrics |= self.workers.envs[0].submit("robot_figures").result()
         progress.updates = int(metrics.get("train/updates", progress.updates))
         self._handle_alarms()
-        if self.workers.evaluation is not None and self._is_due(cfg.runner.val_check_interval):
+        if self.workers.evaluation is not None and self.is_due(cfg.runner.val_check_interval):
             with clock("evaluate"):
                 metrics |= self._evaluate(self.workers.evaluation)
         self._stop_early(metrics)
@@ -131,12 +133,17 @@ class PolicyTraining:
         return spent or progress.iteration >= runner.max_epochs or progress.stopped is not None
 
     @property
+    def last_checkpoint(self) -> Path:
+        """Return the checkpoint that a run leaves at its end."""
+        return self.saved or self.checkpoint
+
+    @property
     def checkpoint(self) -> Path:
         return self.checkpoints / f"global_step_{self.progress.iteration}"
 
     def save_if_due(self, log: RunLog) -> None:
         """Write a checkpoint every `runner.save_interval` iterations and at the end, after the rows of the log."""
-        if self._is_due(self.cfg.runner.save_interval):
+        if self.is_due(self.cfg.runner.save_interval):
             log.flush()
             self.save()
 
@@ -164,7 +171,12 @@ class PolicyTraining:
     @property
     def _facts(self) -> dict[str, Any]:
         """What a checkpoint says of itself."""
-        return {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
+        facts = {"model_type": "policy", "architecture": {}, "algorithm": self.cfg.algorithm.name}
+        return {**facts, RUN_CONFIG: asdict(self.cfg)}
+
+    def note_interrupt(self, asked: str) -> None:
+        """Let the run end here, because of a signal."""
+        self.progress.stopped, self.progress.interrupted = f"{asked}, after iteration {self.completed}", True
 
     def abandon(self, *, save: bool) -> Path | None:
         """Give up after a worker died; return the last checkpoint, with `save` a new one if that is still possible."""
@@ -244,6 +256,7 @@ class PolicyTraining:
         on_alarm, alarms = self.cfg.reward.audit.on_alarm, self.rewards.new_alarms
         if alarms and on_alarm == "stop":
             self.progress.stopped = f"the audit raised an alarm. {alarms[0].words}"
+            self.progress.alarmed = True
         if alarms and on_alarm == "terminal" and not self.rewards.terminal_only:
             self.rewards.switch_to_terminal()
             self.workers.envs.setup("request_frames", self.rewards.frame_request)
@@ -276,7 +289,8 @@ class PolicyTraining:
         if target is not None and mean_return >= target:
             self.progress.stopped = f"episodes have a mean return of {mean_return:g} (runner.stop_at_return={target:g})"
 
-    def _is_due(self, interval: int) -> bool:
+    def is_due(self, interval: int) -> bool:
+        """Return whether something that is done every `interval` iterations, and at the end, is done now."""
         return self.progress.iteration % interval == 0 or self.finished
 
 

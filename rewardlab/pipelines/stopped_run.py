@@ -1,10 +1,9 @@
-"""The command that continues a run, and the error of a run that had to stop."""
+"""The error of a run that had to stop, with the command that continues it."""
 
-import shlex
 from pathlib import Path
 
 from rewardlab.errors import RewardlabError
-from rewardlab.run_state import resume_override
+from rewardlab.run_state import resume_command
 
 
 def stopped_run(reason: str, out: Path, checkpoint: Path | None) -> RewardlabError:
@@ -12,9 +11,3 @@ def stopped_run(reason: str, out: Path, checkpoint: Path | None) -> RewardlabErr
     if checkpoint is not None:
         return RewardlabError(f"{reason}. The run continues with: {resume_command(out, checkpoint)}")
     return RewardlabError(f"{reason}. There is no checkpoint yet; the run begins anew with: {resume_command(out)}")
-
-
-def resume_command(out: Path, checkpoint: Path | None = None) -> str:
-    """Return the command that continues the run in the directory `out`, or begins it anew without a checkpoint."""
-    resume = [] if checkpoint is None else [resume_override(checkpoint)]
-    return shlex.join(["rewardlab", "run", str(out / "config.yaml"), *resume])

@@ -10,40 +10,43 @@ from typing import Any
 from rich.console import Console
 
 from rewardlab.config import ExperimentConfig, to_yaml
-from rewardlab.config.robots import attach_robots
+from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.console import make_console, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.envs.closing import closed_after_errors
-from rewardlab.errors import DataError, ProcessDied, ProcessLost, StorageError
+from rewardlab.errors import DataError, ProcessDied, ProcessLost, StoppedByAlarm, StorageError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.live_state import LiveState
 from rewardlab.pipelines.async_training import AsyncTraining
 from rewardlab.pipelines.policy_training import PolicyTraining
 from rewardlab.pipelines.policy_workers import launch_workers
-from rewardlab.pipelines.stopped_run import resume_command, stopped_run
+from rewardlab.pipelines.stopped_run import stopped_run
 from rewardlab.pipelines.trusted_modules import evaluate_command, named_modules
-from rewardlab.reports.policy_report import write_policy_report
-from rewardlab.reports.run_log import (
-    HISTORY,
-    WENT_BACK,
-    RunLog,
-    describe_replacements,
-    forget_after,
-    read_history,
-)
+from rewardlab.reports.history import HISTORY, forget_after, read_history
+from rewardlab.reports.log_pictures import disputed_pictures
+from rewardlab.reports.policy_report import describe_reward, write_policy_report
+from rewardlab.reports.run_log import WENT_BACK, RunLog, describe_replacements
+from rewardlab.reports.wandb_log import open_wandb
 from rewardlab.rewards.trained_tasks import warn_about_run
+from rewardlab.run_directories import set_aside
 from rewardlab.run_state import (
+    STEP,
     after_making_room,
     checkpoint_directory,
     list_checkpoints,
     other_place,
+    resume_command,
+    run_directory,
+    with_found_checkpoint,
 )
+from rewardlab.stopping import StopSignals, interrupt_all, stop_signals
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.group import StateLost, WorkerDied
 from rewardlab.workers.placement import NodeLost
 from rewardlab.workers.threads import torch_threads
 
+AUDIT = "audit"  # directory of the disputed frames
 MAX_RETURNS = 3  # number of times that a run whose learner dies continues from the same checkpoint at most
 
 
@@ -59,38 +62,53 @@ def run(
     `expert_data`, in any form that `rewardlab.rewards.zoo.experts` reads, is for reward models that learn from an
     expert and whose config has no expert_data_path. `live` is shown on a page while the run goes on.
     """
-    cfg = attach_robots(cfg)
+    cfg = with_found_checkpoint(attach_robots(cfg), of="policy")
     _warn_about_cut_episodes(cfg)
     if cfg.reward.use_reward_model:
         warn_about_run(cfg.reward, cfg.env.train.task)
     console = console or make_console()
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    with run_lock(out, checkpoint_directory(cfg)):
-        _refuse_another_run(cfg)
+    out = run_directory(cfg)
+    with stop_signals() as stop, run_lock(out, checkpoint_directory(cfg)):
+        _make_way(cfg, out, console)
         try:
-            training = _train(cfg, out, console, expert_data, live)
-            report = _write_report(cfg, training, out)
+            training = _train(cfg, out, console, expert_data, live, stop)
+            with stop.deferred("the report"):
+                report = _write_report(cfg, training, out)
+                _say_results(cfg, training, out, report, console)
         except StorageError as error:
             raise after_making_room(error, _newest_checkpoint(cfg)) from error
         except KeyboardInterrupt:
             if (saved := _newest_checkpoint(cfg)) is not None:
                 print_line(console, f"continue: {resume_command(out, saved)}")
             raise
-    if training.progress.stopped:
-        print_line(console, f"stopped: {training.progress.stopped}")
-    for name, path in (("checkpoint", training.checkpoint), ("report", report)):
+    if training.progress.alarmed:
+        raise StoppedByAlarm(f"stopped: {training.progress.stopped}", training.last_checkpoint)
+    return training.last_checkpoint
+
+
+def _say_results(cfg: ExperimentConfig, training: PolicyTraining, out: Path, report: Path, console: Console) -> None:
+    progress = training.progress
+    if progress.stopped and not progress.alarmed:  # else the error of the run says it
+        print_line(console, f"stopped: {progress.stopped}")
+    for name, path in (("checkpoint", training.last_checkpoint), ("report", report)):
         print_line(console, f"{name}: {path}")
-    if training.checkpoints == out / "checkpoints":  # where `evaluate` looks for them
-        print_line(console, f"evaluate: {evaluate_command(out, named_modules(cfg.env.eval))}")
-    return training.checkpoint
+    print_line(console, f"evaluate: {evaluate_command(out, named_modules(cfg.env.eval))}")
+    if progress.alarmed or progress.interrupted:
+        print_line(console, f"continue: {resume_command(out, training.last_checkpoint)}")
 
 
-def _refuse_another_run(cfg: ExperimentConfig) -> None:
-    """Raise if the directory has a run that could be continued; one that has saved nothing yet begins again."""
+def _make_way(cfg: ExperimentConfig, out: Path, console: Console) -> None:
+    """Raise if the directory has a run that could be continued; what is left of one that could not is set aside."""
     saved = _newest_checkpoint(cfg)
     resumed_from = cfg.runner.resume_dir and Path(cfg.runner.resume_dir).resolve().parent
-    if saved is not None and resumed_from != saved.parent.resolve():
+    if saved is not None and resumed_from == saved.parent.resolve():
+        return
+    just_begun = saved is not None and saved.name == f"{STEP}0" and not (out / HISTORY).is_file()
+    if saved is not None and not just_begun:
         raise DataError(f"{saved.parent} already contains a run. {other_place(cfg, saved)}")
+    place = set_aside(out, [] if saved is None else [saved])
+    if place is not None:
+        print_line(console, f"an earlier run here ended before its first checkpoint; what it left is now in {place}")
 
 
 def _newest_checkpoint(cfg: ExperimentConfig) -> Path | None:
@@ -98,22 +116,27 @@ def _newest_checkpoint(cfg: ExperimentConfig) -> Path | None:
 
 
 def _train(
-    cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None
+    cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None, stop: StopSignals
 ) -> PolicyTraining:
     # One torch thread here: reward workers have their own threads, so that all cores are used.
     with torch_threads(1), Cluster(cfg.cluster) as cluster:
-        training = _train_on(cluster, cfg, out, console, expert_data, live)
-        training.close()
-    return training
+        return _train_on(cluster, cfg, out, console, expert_data, live, stop)
 
 
 def _train_on(
-    cluster: Cluster, cfg: ExperimentConfig, out: Path, console: Console, expert_data: Any, live: LiveState | None
+    cluster: Cluster,
+    cfg: ExperimentConfig,
+    out: Path,
+    console: Console,
+    expert_data: Any,
+    live: LiveState | None,
+    stop: StopSignals,
 ) -> PolicyTraining:
-    """Train to the end. If the learner dies, launch all workers again and go back to the last checkpoint.
+    """Train to the end, or until a signal asks to stop.
 
-    The run then continues to the bit as a resumed one does. Other deaths that remain (a worker dies again and again, a
-    node is lost whose work no other node can do) stop the run, with a checkpoint if the learner is alive.
+    If the learner dies, launch all workers again and go back to the last checkpoint: the run then continues to the bit
+    as a resumed one does. Other deaths that remain (a worker dies again and again, a node is lost whose work no other
+    node can do) stop the run, with a checkpoint if the learner is alive.
     """
     training = _begin(cfg, cluster, out, expert_data, live)
     with closed_after_errors(training.close):
@@ -121,7 +144,15 @@ def _train_on(
     begun_from: list[Path | None] = []
     while True:
         try:
-            _iterate(training, out, console, live)
+            with stop.deferred("this iteration", at_once=is_robot(cfg.env.train)):
+                _iterate(training, out, console, live, stop)
+                training.close()
+            return training
+        except KeyboardInterrupt:  # where a robot moves
+            interrupt_all()
+            if training.abandon(save=True) is None or not stop.requested:
+                raise
+            training.note_interrupt(stop.words)
             return training
         except (ProcessDied, ProcessLost, NodeLost) as failure:
             dead = failure.worker if isinstance(failure, WorkerDied) else None
@@ -163,12 +194,13 @@ def _begin(
     return training
 
 
-def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveState | None) -> None:
+def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveState | None, stop: StopSignals) -> None:
     cfg = training.cfg
     total = math.ceil(training.total_env_steps / (cfg.algorithm.rollout_steps * cfg.env.train.num_envs))
-    # Where a worker died there may be something left to save: `abandon` closes the environments then.
-    closed = closed_after_errors(training.close, except_for=(ProcessDied, ProcessLost, NodeLost))
-    with closed, RunLog(out, total=total, console=console) as log:
+    # Where a worker died, or a robot was stopped, something is left to save: `abandon` closes the environments then.
+    left_open = (ProcessDied, ProcessLost, NodeLost, KeyboardInterrupt)
+    closed = closed_after_errors(training.close, except_for=left_open)
+    with closed, RunLog(out, total=total, console=console, wandb=open_wandb(cfg, out)) as log:
         while not training.finished:
             metrics = training.iterate()
             log.write(training.completed, metrics, _progress_line(metrics, bool(training.rewards.alarms)))
@@ -179,6 +211,10 @@ def _iterate(training: PolicyTraining, out: Path, console: Console, live: LiveSt
                 log.say(alarm.words, title="alarm", style="bold red")
             if live is not None:
                 _show(live, training, metrics, replacements)
+            if stop.requested:
+                training.note_interrupt(stop.words)
+            if training.is_due(cfg.runner.save_interval):
+                log.show_pictures(training.completed, disputed_pictures(out / AUDIT))
             training.save_if_due(log)
 
 
@@ -222,7 +258,7 @@ def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) ->
     rewards = training.rewards
     audited = [rewards.facts[name].metrics for name in rewards.audits]
     history = read_history(out / HISTORY) if (out / HISTORY).exists() else []
-    facts, disputed = {}, out / "audit"
+    facts, disputed = {}, out / AUDIT
     if len(audited) > 1:  # the page shows the audit of one of them
         first = next(iter(rewards.audits))
         history = [{key.replace(f"audit/{first}/", "audit/"): row[key] for key in row} for row in history]
@@ -238,17 +274,10 @@ def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) ->
         facts={
             "algorithm": cfg.algorithm.name,
             "environments": str(cfg.env.train.num_envs),
-            "reward": _describe_reward(cfg),
+            "reward": describe_reward(cfg),
             "seed": str(cfg.seed),
             "environment steps": f"{training.progress.env_steps:,}",
             **facts,
             **({"ended early": training.progress.stopped} if training.progress.stopped else {}),
         },
     )
-
-
-def _describe_reward(cfg: ExperimentConfig) -> str:
-    if not cfg.reward.use_reward_model:
-        return f"the environment's own ({cfg.env.train.reward})"
-    models = [str(model.checkpoint_path or model.model_type) for model in cfg.reward.models]
-    return f"{' + '.join(models)}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"

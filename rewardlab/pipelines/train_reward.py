@@ -9,6 +9,7 @@ from rewardlab.console import make_console
 from rewardlab.devices import memory_errors_named
 from rewardlab.errors import ConfigError, RewardlabError
 from rewardlab.run_state import checkpoint_directory, resume_override
+from rewardlab.stopping import StopSignals, stop_signals
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers import Cluster, WorkerDied
@@ -22,10 +23,15 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
     Under `torchrun` every process calls this, and they train one model together. With `cluster.backend=ray`,
     `cluster.workers.actor` workers do.
     """
+    with stop_signals() as stop:
+        return _train(cfg, console or make_console(), stop)
+
+
+def _train(cfg: ExperimentConfig, console: Console, stop: StopSignals) -> Path:
     if cfg.cluster.backend == "ray":
         try:
-            with Cluster(cfg.cluster) as cluster:
-                return train_on_group(cluster, cfg)
+            with Cluster(cfg.cluster) as cluster, stop.deferred("this step"):
+                return train_on_group(cluster, cfg, stop)
         except (WorkerDied, NodeLost) as failure:
             last = checkpoint_directory(cfg) / "last"
             if not last.exists():
@@ -40,4 +46,4 @@ def run(cfg: ExperimentConfig, *, console: Console | None = None) -> Path:
         )
     device = training_device(cfg.cluster)
     with memory_errors_named("actor", device), joined(device) as processes:
-        return train_reward_model(cfg, processes, console or make_console())
+        return train_reward_model(cfg, processes, console, stop)

@@ -7,7 +7,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 
-from rewardlab.config import ExperimentConfig, load_config
+from rewardlab.config import ExperimentConfig, config_from_mapping, load_config
 from rewardlab.data.episodes import Array
 from rewardlab.devices import CPU, seeded_generator, to_device
 from rewardlab.envs.actions import within_bounds
@@ -15,8 +15,10 @@ from rewardlab.envs.policies import Policy
 from rewardlab.errors import DataError
 from rewardlab.models.weights import build_to_fit, first_mismatch
 from rewardlab.observations import as_observation, to_batch
+from rewardlab.rewards.checkpoint import CONFIG
 from rewardlab.rl.make import make_policy_network
-from rewardlab.run_state import STEP, list_checkpoints, load_state
+from rewardlab.run_directories import CHECKPOINTS, CONFIG_FILE
+from rewardlab.run_state import RUN_CONFIG, find_checkpoint, load_facts, load_state
 
 
 class TrainedPolicy(Policy):
@@ -46,25 +48,26 @@ class TrainedPolicy(Policy):
 
 
 def latest_checkpoint(run: Path) -> Path:
-    """The checkpoint itself, or the newest of a run."""
-    if run.name.startswith(STEP):
-        return run
-    found = list_checkpoints(run / "checkpoints")
-    if not found:
-        raise DataError(f"{run}: no checkpoints/global_step_<number> there; expected the directory of a policy run")
-    return found[-1]
+    """The checkpoint itself, or the newest of a run, whose directory or report is given."""
+    return find_checkpoint(run, of="policy")
 
 
 def config_file(checkpoint: Path) -> Path:
     """The config of the run that a checkpoint is from."""
-    return checkpoint.parent.parent / "config.yaml"
+    beside = checkpoint.parent.parent / CONFIG_FILE
+    is_of_this_run = checkpoint.parent.name == CHECKPOINTS and beside.is_file()
+    return beside if is_of_this_run else checkpoint / CONFIG
 
 
 def run_config(checkpoint: Path) -> ExperimentConfig:
     path = config_file(checkpoint)
-    if not path.is_file():
-        raise DataError(f"{checkpoint}: no {path} beside it; expected a checkpoint in the directory of its run")
-    return load_config(str(path), check_files=False)
+    if path.name == CONFIG_FILE:
+        return load_config(str(path), check_files=False)
+    stored = load_facts(checkpoint).get(RUN_CONFIG)
+    if not isinstance(stored, dict):
+        beside = checkpoint.parent.parent / CONFIG_FILE
+        raise DataError(f"{checkpoint}: no {beside} beside it; expected a checkpoint in the directory of its run")
+    return config_from_mapping(stored, check_files=False)
 
 
 def load_policy(checkpoint: Path, cfg: ExperimentConfig, env: VectorEnv[Any, Any, Any]) -> nn.Module:

@@ -50,6 +50,34 @@ def precision_recall_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
     return _unit_square(figure, axes, "lower left")
 
 
+Judged = Mapping[str, tuple[FrameScores, Bools]]  # scores and verdicts of several models on the same frames, by name
+
+
+def compared_roc_plot(models: Judged) -> bytes:
+    """Plot the ROC curves of several models over each other, each with its threshold as a dot."""
+    figure, axes = _panel("ROC", "False-positive rate", "True-positive rate (recall)")
+    axes.plot([0, 1], [0, 1], "--", color=GREY, linewidth=1, label="chance")
+    for number, (name, (scores, verdict)) in enumerate(models.items()):
+        colour = LINES[number % len(LINES)]
+        true, false = _accepted(scores)
+        axes.plot(false / false[-1], true / true[-1], color=colour, label=name)
+        axes.plot(verdict[~scores.label].mean(), verdict[scores.label].mean(), "o", color=colour, clip_on=False)
+    return _unit_square(figure, axes, "lower right")
+
+
+def compared_recall_plot(models: Judged) -> bytes:
+    """Plot precision over recall of several models, each with its threshold as a dot."""
+    figure, axes = _panel("Precision and recall", "Recall", "Precision")
+    for number, (name, (scores, verdict)) in enumerate(models.items()):
+        colour = LINES[number % len(LINES)]
+        true, false = _accepted(scores)
+        recall, precision = true[1:] / true[-1], true[1:] / (true + false)[1:]
+        axes.step(recall, precision, where="pre", color=colour, label=name)
+        if verdict.any():
+            axes.plot(verdict[scores.label].mean(), scores.label[verdict].mean(), "o", color=colour, clip_on=False)
+    return _unit_square(figure, axes, "lower left")
+
+
 def reliability_plot(scores: FrameScores, figures: TrustFigures) -> bytes:
     """Plot the success rate of frames over the probability given to them, before and after the temperature."""
     figure, axes = _panel("Reliability", "Probability given", "Share that was success")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rewardlab.config import ExperimentConfig
 from rewardlab.data.images import read_image
 from rewardlab.errors import DataError
 from rewardlab.figures.metrics import FIGURES
@@ -128,6 +129,14 @@ def write_policy_report(
         facts=facts,
         **_timing(history),
     )
+
+
+def describe_reward(cfg: ExperimentConfig) -> str:
+    """Say in a line what the learner is rewarded by."""
+    if not cfg.reward.use_reward_model:
+        return f"the environment's own ({cfg.env.train.reward})"
+    models = [str(model.checkpoint_path or model.model_type) for model in cfg.reward.models]
+    return f"{' + '.join(models)}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"
 
 
 def _columns(history: Sequence[Row]) -> Columns:

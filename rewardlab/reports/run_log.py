@@ -15,11 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.tensorboard import SummaryWriter
 
 from rewardlab.console import print_line
-from rewardlab.data.atomic import replace_file
-from rewardlab.errors import DataError, StorageError
-from rewardlab.input_files import read_file
+from rewardlab.errors import StorageError
+from rewardlab.reports.history import HISTORY
+from rewardlab.reports.wandb_log import Picture, WandbLog
 
-HISTORY = "metrics.jsonl"
 # Columns for workers that died, each with the label of the worker, such as "env_1".
 ENV_PROCESS = "env_process"  # label of a process that steps environments for a worker
 WORKER_TITLES = {"actor_0": "the learner", ENV_PROCESS: "a process with environments"}
@@ -35,8 +34,17 @@ class RunLog:
     goes on without them.
     """
 
-    def __init__(self, directory: Path | None, *, total: int, console: Console, completed: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        total: int,
+        console: Console,
+        completed: int = 0,
+        wandb: WandbLog | None = None,
+    ) -> None:
         self.directory = directory
+        self._wandb = wandb
         self._progress = Progress(
             TextColumn("training"),
             BarColumn(bar_width=24),
@@ -65,6 +73,8 @@ class RunLog:
         if self._tensorboard is not None:
             with self._optional("TensorBoard's files"):
                 self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.close()
         threading.excepthook = self._excepthook
         if kind is None:
             self.flush()
@@ -76,13 +86,17 @@ class RunLog:
 
     def write(self, iteration: int, figures: Mapping[str, float], words: str) -> None:
         """Log the figures of an iteration and show `words`, its summary, beside the progress bar."""
+        self.plot(iteration, self.record(iteration, figures))
+        self.show(iteration, words)
+
+    def record(self, iteration: int, figures: Mapping[str, float]) -> dict[str, float]:
+        """Add a row to metrics.jsonl only; returns the figures in it, without those that are not finite."""
         known = {name: value for name, value in figures.items() if math.isfinite(value)}
         if self.directory is not None:
             self._waiting.append(json.dumps({"iteration": iteration, **known}) + "\n")
             with self._optional("the metrics of some iterations"):
                 self._append()
-        self.plot(iteration, known)
-        self.show(iteration, words)
+        return known
 
     def flush(self) -> None:
         """Raise a StorageError if rows still wait that cannot be written: to be called before a checkpoint is saved."""
@@ -97,11 +111,25 @@ class RunLog:
                 ) from error
 
     def plot(self, iteration: int, figures: Mapping[str, float]) -> None:
-        """Log figures to TensorBoard only."""
+        """Log figures to TensorBoard and Weights & Biases only."""
+        if self._wandb is not None:
+            self._wandb.plot(iteration, figures)
         if self._tensorboard is not None:
             try:
                 for name, value in figures.items():
                     self._tensorboard.add_scalar(name, value, iteration)
+            except OSError as error:
+                self._tensorboard = None
+                self._warn("TensorBoard's files", error)
+
+    def show_pictures(self, iteration: int, pictures: Mapping[str, Picture]) -> None:
+        """Show pictures [H, W, 3] in TensorBoard and Weights & Biases."""
+        if self._wandb is not None and pictures:
+            self._wandb.show(iteration, pictures)
+        if self._tensorboard is not None:
+            try:
+                for name, picture in pictures.items():
+                    self._tensorboard.add_image(name, picture, iteration, dataformats="HWC")
             except OSError as error:
                 self._tensorboard = None
                 self._warn("TensorBoard's files", error)
@@ -148,36 +176,18 @@ class RunLog:
             warnings.warn(f"{self.directory}: {what} cannot be written ({reason}); training goes on", stacklevel=4)
 
 
-def plot_scalars(directory: Path, step: int, figures: Mapping[str, float]) -> None:
-    """Log figures of a run that has ended to TensorBoard."""
+def plot_scalars(
+    directory: Path, step: int, figures: Mapping[str, float], pictures: Mapping[str, Picture] | None = None
+) -> None:
+    """Log figures and pictures of a run that has ended to TensorBoard."""
     try:
         with SummaryWriter(str(directory)) as writer:
             for name, value in figures.items():
                 writer.add_scalar(name, value, step)
+            for name, picture in (pictures or {}).items():
+                writer.add_image(name, picture, step, dataformats="HWC")
     except OSError as error:
         warnings.warn(f"{directory}: figures cannot be written for TensorBoard ({error.strerror})", stacklevel=2)
-
-
-def read_history(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of metrics.jsonl, one per iteration. A last row that a kill cut off is left out."""
-    try:
-        lines = read_file(path).decode(errors="replace").splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
-        if not isinstance(row, dict) or not all(
-            type(row.get(key)) in (int, float) for key in ("iteration", "env_steps")
-        ):
-            raise DataError(f"{path}, line {number}: expected an object with 'iteration' and 'env_steps', two numbers")
-        rows.append(row)
-    return rows
 
 
 def describe_replacements(row: Mapping[str, float]) -> list[str]:
@@ -196,11 +206,3 @@ def describe_replacements(row: Mapping[str, float]) -> list[str]:
             again = f"; {dropped} made again" if value else ""
             sentences.append(f"iteration {number}: {worker} was replaced and the run went back to {where}{again}")
     return sentences
-
-
-def forget_after(directory: Path, iteration: int) -> None:
-    """Drop the rows after an iteration: a resumed run writes them again."""
-    path = directory / HISTORY
-    if path.exists():
-        rows = [row for row in read_history(path) if row["iteration"] <= iteration]
-        replace_file(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())

@@ -26,6 +26,7 @@ from rewardlab.data.atomic import remove_leftovers, sync_directory, temporary_pa
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 from rewardlab.models.weights import read_tensor_file
+from rewardlab.run_directories import CONFIG_FILE, REPORT, checkpoint_places
 
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
@@ -90,7 +91,7 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
 
 def read_checkpoint(path: Path) -> StoredModel:
     """Read a checkpoint directory, a .safetensors file, or a .pt file with the dictionary of a training script."""
-    path = todays_checkpoint(path)
+    path = _best_model(todays_checkpoint(path))
     if not path.exists() and _backup_path(path).is_dir():  # killed between the renames of `_move_into_place`
         path = _backup_path(path)
     if path.is_dir():
@@ -111,6 +112,15 @@ def read_checkpoint(path: Path) -> StoredModel:
     return StoredModel(path, weights, None, _stated_images(config, facts))
 
 
+def _best_model(path: Path) -> Path:
+    """Return the best model of a run of which another path is given: its directory, its checkpoints/, its report."""
+    is_report = path.name in (REPORT, CONFIG_FILE) and path.is_file()
+    if not is_report and (not path.is_dir() or (path / CONFIG).is_file() or (path / WEIGHTS).is_file()):
+        return path
+    candidates = (place / "best_model" for place in checkpoint_places(path))
+    return next((candidate for candidate in candidates if candidate.is_dir()), path)
+
+
 def _stated_images(*places: Any) -> dict[str, Any]:
     """Return the image size and the cameras that a training script stored beside its weights."""
     found: dict[str, Any] = {}
@@ -124,9 +134,7 @@ def _stated_images(*places: Any) -> dict[str, Any]:
 def _read_directory(path: Path) -> StoredModel:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
-            best = path / "checkpoints" / "best_model"
-            hint = f". Did you mean {best}?" if best.is_dir() else ""
-            raise DataError(f"{path}: not a checkpoint: {name} is missing{hint}")
+            raise DataError(f"{path}: not a checkpoint: {name} is missing")
     config = _parse(_read_text(path / CONFIG), str(path / CONFIG))
     if "architecture" not in config:
         raise DataError(f"{path / CONFIG}: not written by rewardlab: 'architecture' is missing")

@@ -23,6 +23,7 @@ from rewardlab.models.classifiers import ImageClassifier, success_loss
 from rewardlab.models.image_preprocessor import ImageArray
 from rewardlab.models.learning_rate import WARM_UP, RunSchedule
 from rewardlab.models.precision import compute_dtype
+from rewardlab.stopping import StopRequest
 from rewardlab.training.augment import augment_cameras
 from rewardlab.training.loader import FrameLoader
 from rewardlab.training.processes import Processes
@@ -35,6 +36,7 @@ class FitProgress:
     """Counters and curves of a run: what a resumed run needs besides weights and optimizer."""
 
     epoch: int = 0  # epochs finished
+    batches: int = 0  # of the epoch that goes on
     step: int = 0  # optimizer steps taken
     best: float | None = None
     best_epoch: int = 0
@@ -50,6 +52,12 @@ class FitProgress:
         last = {name: points[-1] for name, points in self.curves.items() if name.startswith(prefix)}
         return {name: value for name, (step, value) in last.items() if step == self.step}
 
+    def row(self, after: int) -> dict[str, float]:
+        """Return the figures of an epoch that began after this step: the mean loss, and those of its validation."""
+        losses = [loss for step, loss in self.curves.get("train/loss", []) if step > after]
+        mean = {"train/loss": sum(losses) / len(losses)} if losses else {}
+        return {"epoch": self.epoch, **mean, **self.latest("valid/")}
+
 
 class Fit:
     """Trains `network` as `cfg` says. It writes no files: `epochs` yields after each epoch, and the caller saves.
@@ -64,12 +72,15 @@ class Fit:
         cfg: ExperimentConfig,
         validate: Callable[[dict[str, Tensor]], dict[str, float]],
         processes: Processes | None = None,
+        stop: StopRequest | None = None,
     ) -> None:
         self.network = network
         self.cfg = cfg
         self.processes = processes or Processes()
         self.device = self.processes.device
         self.progress = FitProgress()
+        self.interrupted = False  # a stop was requested of one of the processes
+        self._stop = stop or StopRequest()
         self._validate = validate
         bf16 = compute_dtype(cfg.reward.models[0].precision, self.device) == torch.bfloat16
         self.bf16 = self.processes.mean(float(bf16)) == 1.0  # the same format in all processes
@@ -86,17 +97,22 @@ class Fit:
         return min(steps, self.cfg.runner.max_steps or steps)
 
     def epochs(self, on_step: Callable[[float], None] = lambda loss: None) -> Iterator[bool]:
-        """Train until finished; yields after each epoch whether its weights are the best so far."""
+        """Train until finished; yields after each epoch whether its weights are the best so far.
+
+        After a stop request it ends with `interrupted`, perhaps in the middle of an epoch.
+        """
         progress = self.progress
         while not self.finished:
-            for batch in self.loader.epoch(progress.epoch):
+            for batch in self.loader.epoch(progress.epoch, progress.batches):
                 loss = self._step(batch)
-                progress.step += 1
+                progress.step, progress.batches = progress.step + 1, progress.batches + 1
                 progress.note("train/loss", loss)
                 on_step(loss)
                 if progress.step == self.total_steps:
                     break
-            progress.epoch += 1
+                if self.interrupted:
+                    return
+            progress.epoch, progress.batches = progress.epoch + 1, 0
             last = self.finished
             due = progress.epoch % self.cfg.runner.val_check_interval == 0
             yield self._improved() if due or last else False
@@ -138,7 +154,8 @@ class Fit:
             loss = self._loss(images, label) * share
             loss.backward()  # type: ignore[no-untyped-call]
             loss_sum += float(loss.detach())
-        mean_loss = self.processes.mean(loss_sum)
+        mean_loss, asked = self.processes.means(loss_sum, float(self._stop.requested))
+        self.interrupted = asked > 0
         if not math.isfinite(mean_loss):
             raise DataError(self._describe_failure(batch, mean_loss))
         if self.cfg.actor.optim.max_grad_norm is not None:

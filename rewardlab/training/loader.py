@@ -33,9 +33,11 @@ class FrameLoader:
         """Number of batches in an epoch."""
         return -(-len(self.table) // self.global_batch_size)
 
-    def epoch(self, number: int) -> Iterator[FrameBatch]:
+    def epoch(self, number: int, begin: int = 0) -> Iterator[FrameBatch]:
+        """Yield the batches of an epoch, from the one with the number `begin` on."""
         order = self._order(np.random.default_rng([self.seed, number]))
-        return self.frames.batches([rows[self._share] for rows in order.reshape(len(self), self.global_batch_size)])
+        batches = order.reshape(len(self), self.global_batch_size)[begin:]
+        return self.frames.batches([rows[self._share] for rows in batches])
 
     def _order(self, rng: np.random.Generator) -> Ints:
         """Return a whole number of batches of rows; the last batch is filled up with rows from the front."""

@@ -52,11 +52,15 @@ class Processes:
             fully_shard(network, mesh=mesh, mp_policy=policy)
 
     def mean(self, value: float) -> float:
+        return self.means(value)[0]
+
+    def means(self, *values: float) -> list[float]:
+        """Return the mean of each value over the processes, in one exchange."""
         if not self.many:
-            return value
-        total = torch.tensor(value, dtype=torch.float64, device=self.device)
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(total)
-        return float(total) / self.size
+        return [float(value) / self.size for value in total]
 
     def weights(self, network: nn.Module) -> dict[str, Tensor]:
         """Return the whole state of a network on the CPU; empty on all processes but the leader."""

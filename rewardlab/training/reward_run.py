@@ -13,9 +13,10 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 
-from rewardlab.config import ExperimentConfig
+from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.console import print_line
 from rewardlab.data import StoredEpisode, convert_episodes, read_episodes
+from rewardlab.data.atomic import replace_file
 from rewardlab.data.crops import read_crops
 from rewardlab.data.directory_lock import run_lock
 from rewardlab.data.frames import FrameTable
@@ -27,27 +28,48 @@ from rewardlab.figures.trust import TrustFigures
 from rewardlab.frame_crops import Crop, crop_box
 from rewardlab.models.weights import check_weights
 from rewardlab.reports.classifier_report import write_report
+from rewardlab.reports.history import forget_after
+from rewardlab.reports.log_pictures import plot_picture
 from rewardlab.reports.model_card import model_card
 from rewardlab.reports.plots import reliability_plot, roc_plot, score_plot
 from rewardlab.reports.run_log import RunLog, plot_scalars
+from rewardlab.reports.wandb_log import open_wandb
 from rewardlab.rewards import SuccessClassifier, create_reward_model, load_success_classifier
-from rewardlab.run_state import after_making_room, checkpoint_directory, load_state, other_place, save_state
+from rewardlab.run_directories import set_aside
+from rewardlab.run_state import (
+    BEST,
+    LAST,
+    after_making_room,
+    checkpoint_directory,
+    load_state,
+    other_place,
+    resume_command,
+    run_directory,
+    save_state,
+    with_found_checkpoint,
+)
+from rewardlab.stopping import StopRequest
 from rewardlab.training.best_model_file import BestModelFile
 from rewardlab.training.debug_frames import save_training_frames
 from rewardlab.training.fit import Fit, validation_figures
 from rewardlab.training.processes import Processes
 
 
-def train_reward_model(cfg: ExperimentConfig, processes: Processes, console: Console) -> Path:
-    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model."""
-    out = Path(cfg.runner.logger.log_path, cfg.runner.logger.experiment_name)
-    checkpoints = checkpoint_directory(cfg)
+def train_reward_model(
+    cfg: ExperimentConfig, processes: Processes, console: Console, stop: StopRequest | None = None
+) -> Path:
+    """Train on `cfg.data.data_path`, called by every process of the run; returns the checkpoint of the best model.
+
+    A `stop` request ends training after the step that goes on.
+    """
+    cfg = with_found_checkpoint(cfg, of="classifier")
+    out, checkpoints = run_directory(cfg), checkpoint_directory(cfg)
     with _locked_by_leader(processes, out, checkpoints):
-        _refuse_another_run(cfg, checkpoints)
+        _make_way(cfg, out, checkpoints, processes, console)
         try:
-            return _train_in(cfg, out, checkpoints, processes, console)
+            return _train_in(cfg, out, checkpoints, processes, console, stop or StopRequest())
         except StorageError as error:
-            last = checkpoints / "last"
+            last = checkpoints / LAST
             raise after_making_room(error, last if last.exists() else None) from error
 
 
@@ -67,8 +89,10 @@ def _locked_by_leader(processes: Processes, *directories: Path) -> Iterator[None
         yield
 
 
-def _train_in(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console) -> Path:
-    best, file = checkpoints / "best_model", BestModelFile(cfg.runner.best_model_file)
+def _train_in(
+    cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console, stop: StopRequest
+) -> Path:
+    best, file = checkpoints / BEST, BestModelFile(cfg.runner.best_model_file)
     quiet = Console(quiet=True) if not processes.leads else console
     train, validation = _frames(cfg, out, processes)
     print_line(quiet, f"training on {train.describe()}\nvalidating on {validation.describe()}")
@@ -76,34 +100,42 @@ def _train_in(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Pr
         print_line(quiet, f"the split is by episode. {grouping}")
     if train.unsure:
         print_line(quiet, f"left out {train.unsure:,} frames that are neither success nor failure (unsure)")
-    fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes)
+    fit, validated = _prepare(cfg, _model(cfg, train).to(processes.device), train, validation, processes, stop)
+    if processes.leads:
+        replace_file(out / "config.yaml", to_yaml(cfg).encode())
+        forget_after(out, fit.progress.step)
     full = False
-    try:
-        _train(fit, validated, checkpoints, quiet, out, file)
-    except StorageError:
-        full = True
-        raise
-    finally:  # also after a NaN loss or Ctrl-C: the best model so far gets its threshold and metrics
-        if processes.leads and fit.progress.best is not None and not full:
-            _conclude(cfg, fit, validation, best, out, quiet)
-            file.write(best, fit)
+    with stop.deferred("this step"):
+        try:
+            _train(fit, validated, checkpoints, quiet, out, file)
+        except StorageError:
+            full = True
+            raise
+        finally:  # also after a NaN loss or a signal: the best model so far gets its threshold and metrics
+            if processes.leads and fit.progress.best is not None and not full:
+                _conclude(cfg, fit, validation, best, out, quiet)
+                file.write(best, fit)
+    if fit.interrupted:
+        print_line(quiet, f"stopped: {stop.words}, after step {fit.progress.step}")
+        by_torchrun = 1 if cfg.cluster.backend == "ray" else processes.size
+        print_line(quiet, f"continue: {resume_command(out, checkpoints / LAST, by_torchrun)}")
     return best
 
 
-def _refuse_another_run(cfg: ExperimentConfig, checkpoints: Path) -> None:
-    """Raise if the directory has the model of a run that is not continued, unless that run saved nothing else yet.
-
-    The advice names the key that chose the directory.
-    """
-    best, last = checkpoints / "best_model", checkpoints / "last"
+def _make_way(cfg: ExperimentConfig, out: Path, checkpoints: Path, processes: Processes, console: Console) -> None:
+    """Raise if the directory has a run that could be continued; what is left of one that could not is set aside."""
+    best, last = checkpoints / BEST, checkpoints / LAST
     if cfg.runner.resume_dir is not None:
         return
-    if best.exists() and (last.exists() or load_success_classifier(best).metrics):
-        advice = other_place(cfg, last if last.is_dir() else None)
-        raise DataError(f"{best} exists already, and is not replaced. {advice}")
     file = cfg.runner.best_model_file
     if file is not None and Path(file).exists():
         raise DataError(f"{file} exists already, and is not replaced. Choose another runner.best_model_file")
+    if last.is_dir() or (best.exists() and load_success_classifier(best).metrics):
+        advice = other_place(cfg, last if last.is_dir() else None)
+        raise DataError(f"{best if best.exists() else last} exists already, and is not replaced. {advice}")
+    place = set_aside(out, [best]) if processes.leads else None
+    if place is not None:
+        print_line(console, f"an earlier run here ended before its first checkpoint; what it left is now in {place}")
 
 
 def _frames(cfg: ExperimentConfig, out: Path, processes: Processes) -> tuple[FrameTable, FrameTable]:
@@ -162,7 +194,12 @@ def _crops(cfg: ExperimentConfig, cameras: Sequence[str], sizes: Mapping[str, tu
 
 
 def _prepare(
-    cfg: ExperimentConfig, model: SuccessClassifier, train: FrameTable, validation: FrameTable, processes: Processes
+    cfg: ExperimentConfig,
+    model: SuccessClassifier,
+    train: FrameTable,
+    validation: FrameTable,
+    processes: Processes,
+    stop: StopRequest,
 ) -> tuple[Fit, SuccessClassifier]:
     """Return the training loop, and an unsharded copy of the model that holds the weights last validated."""
     validated = copy.deepcopy(model)  # before it is sharded; everything but the weights is stored as trained
@@ -171,7 +208,7 @@ def _prepare(
         validated.network.load_state_dict(weights)
         return validation_figures(validation_logits(validated.logits, validation, model.image_keys), validation)
 
-    fit = Fit(model.network, train, cfg, validate, processes)
+    fit = Fit(model.network, train, cfg, validate, processes, stop)
     if cfg.runner.resume_dir is not None:
         _resume(Path(cfg.runner.resume_dir), fit)
     if cfg.data.debug_save_dir is not None and processes.leads:
@@ -194,7 +231,10 @@ def _train(
     fit: Fit, validated: SuccessClassifier, checkpoints: Path, console: Console, out: Path, file: BestModelFile
 ) -> None:
     leads, progress = fit.processes.leads, fit.progress
-    with RunLog(out if leads else None, total=fit.total_steps, completed=progress.step, console=console) as log:
+    wandb = open_wandb(fit.cfg, out) if leads else None
+    with RunLog(
+        out if leads else None, total=fit.total_steps, completed=progress.step, console=console, wandb=wandb
+    ) as log:
 
         def log_step(loss: float) -> None:
             best = "-" if progress.best is None else f"{progress.best:.4f}"
@@ -202,16 +242,25 @@ def _train(
             log.plot(progress.step, {"train/loss": loss})
             log.show(progress.step, f"loss {loss:.4f}  best {best}  {frames} frames/s")
 
+        def save() -> None:
+            state = fit.state_dict()
+            if leads:
+                log.flush()
+                save_state(checkpoints / LAST, state, validated.describe())
+
+        recorded = progress.step
         for better in fit.epochs(log_step):
             log.plot(progress.step, progress.latest("valid/"))
+            log.record(progress.step, progress.row(after=recorded))
+            recorded = progress.step
             if better and leads:
-                validated.save(checkpoints / "best_model")
+                validated.save(checkpoints / BEST)
             if better:
                 file.keep_optimizer(fit)
             if progress.epoch % fit.cfg.runner.save_interval == 0 or fit.finished:
-                state = fit.state_dict()
-                if leads:
-                    save_state(checkpoints / "last", state, validated.describe())
+                save()
+        if fit.interrupted:
+            save()
 
 
 def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Path, out: Path, console: Console) -> None:
@@ -237,7 +286,9 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
         curves=fit.progress.curves,
         facts=facts,
     )
-    plot_scalars(out, fit.progress.step, {f"best_model/{name}": value for name, value in figures.scalars().items()})
+    plots = {f"best_model/{Path(name).stem}": plot_picture(png) for name, png in pictures.items()}
+    scalars = {f"best_model/{name}": value for name, value in figures.scalars().items()}
+    plot_scalars(out, fit.progress.step, scalars, plots)
     _summarize(console, figures, best, report)
 
 

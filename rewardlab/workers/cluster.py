@@ -15,6 +15,7 @@ from rewardlab.config.schema import ClusterConfig
 from rewardlab.devices import find_device, memory_errors_named
 from rewardlab.envs.closing import closed_after_errors
 from rewardlab.errors import ConfigError
+from rewardlab.stopping import kept_handlers
 from rewardlab.workers.group import Futures, Group, LocalWorker, Worker
 from rewardlab.workers.placement import (
     Component,
@@ -84,6 +85,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         threads: int = 1,
         own_devices: bool = False,
         own_process: bool = False,
+        call_threads: int = 1,
     ) -> Group:
         """Build a group of workers; `make(placement)` builds each of them in the process that it will run in.
 
@@ -111,7 +113,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                 workers.append(LocalWorker(title, partial(build, on), background=background, guard=partial(guard, on)))
             else:
                 move = partial(self._move, component, index)
-                workers.append(_ray_worker(title, build, guard, place, move, threads))
+                workers.append(_ray_worker(title, build, guard, place, move, threads, call_threads))
             workers[-1].label = f"{component}_{index}"
         group = Group(name, workers)
         self._groups.append(group)
@@ -182,7 +184,8 @@ def _connect_ray() -> bool:
     try:
         if port.isdecimal() and "/" not in host:  # not ray://...; Ray itself would try for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
+        with kept_handlers():
+            ray.init(address, include_dashboard=False if address == "local" else None, logging_level=logging.ERROR)
     except (OSError, ray.exceptions.RayError) as error:
         if address == "local":
             raise
@@ -206,10 +209,11 @@ def _ray_worker(
     place: NodeDevice,
     move: Callable[[NodeDevice], NodeDevice],
     threads: int,
+    call_threads: int,
 ) -> Worker:
     from rewardlab.workers.ray_actor import RayWorker
 
     environment = _thread_limits(threads)
     # Components share GPUs, so a worker reserves none from Ray, which would then hide all of them.
     environment["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"] = "1"
-    return RayWorker(name, make, place, environment=environment, guard=guard, move=move)
+    return RayWorker(name, make, place, environment=environment, guard=guard, move=move, call_threads=call_threads)

@@ -115,6 +115,7 @@ class RayWorker(Worker):
         move: Callable[[NodeDevice], NodeDevice],
         environment: dict[str, str],
         guard: Callable[[str], AbstractContextManager[None]],
+        call_threads: int = 1,
     ) -> None:
         super().__init__(name)
         self.place, self._move = place, move
@@ -125,6 +126,7 @@ class RayWorker(Worker):
         import_path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
         self._options: dict[str, Any] = {
             "num_cpus": CPUS,
+            "max_concurrency": call_threads,
             "runtime_env": {"env_vars": {"PYTHONPATH": import_path, **environment}},
         }
 

@@ -1,5 +1,6 @@
 """Workers of reward models: RewardWorker scores frames for RL, FSDPRewardWorker trains a success classifier."""
 
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,13 @@ from rewardlab.console import make_console
 from rewardlab.cores import available_cores
 from rewardlab.devices import CPU
 from rewardlab.rewards.manager import RewardManager, TermFacts
+from rewardlab.stopping import StopRequest
 from rewardlab.training.processes import joined
 from rewardlab.training.reward_run import train_reward_model
 from rewardlab.workers.cluster import Cluster
 from rewardlab.workers.group import Group
+
+POLL = 0.1  # seconds between two looks at whether a training on other nodes has ended, or should
 
 
 class FrameScores(NamedTuple):
@@ -128,6 +132,11 @@ class FSDPRewardWorker:
     def __init__(self, cfg: ExperimentConfig, rank: int = 0, size: int = 1, device: torch.device = CPU) -> None:
         self.cfg, self.rank, self.size, self.device = cfg, rank, size, device
         self._store: TCPStore | None = None
+        self._stop = StopRequest()
+
+    def request_stop(self, number: int) -> None:
+        """Let `train` end in order, while it goes on in another thread."""
+        self._stop.request(number)
 
     def open_rendezvous(self) -> tuple[str, int]:
         """Open the store through which the workers of the group connect, and return its host and port."""
@@ -143,19 +152,25 @@ class FSDPRewardWorker:
         if rendezvous is not None and self._store is None:
             self._store = TCPStore(*rendezvous, is_master=False)
         with joined(self.device, self._store, self.rank, self.size) as processes:
-            return train_reward_model(self.cfg, processes, make_console())
+            return train_reward_model(self.cfg, processes, make_console(), self._stop)
 
 
-def train_on_group(cluster: Cluster, cfg: ExperimentConfig) -> Path:
+def train_on_group(cluster: Cluster, cfg: ExperimentConfig, stop: StopRequest) -> Path:
     """Train one reward model with all `actor` workers of a Ray cluster and return its checkpoint."""
     group = cluster.launch(
         "actor",
         lambda placement: FSDPRewardWorker(cfg, placement.index, placement.count, placement.device),
         name="RewardTraining",
         own_devices=True,
+        call_threads=2,
     )
     rendezvous = group[0].submit("open_rendezvous") if len(group) > 1 else None
-    return group.call("train", rendezvous).result()[0]
+    training = group.call("train", rendezvous)
+    while not stop.requested and not training.done():
+        time.sleep(POLL)
+    if stop.number is not None:
+        group.call("request_stop", stop.number).result()
+    return training.result()[0]
 
 
 __getattr__ = older_names(__name__)

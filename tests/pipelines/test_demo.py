@@ -7,7 +7,7 @@ import pytest
 from rewardlab.data import read_episodes
 from rewardlab.envs.tabletop.tasks import PickCube
 from rewardlab.pipelines import demo
-from rewardlab.reports.run_log import read_history
+from rewardlab.reports.history import read_history
 
 SMALL = demo.Scale(
     episodes=24,

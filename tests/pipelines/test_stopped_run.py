@@ -55,7 +55,7 @@ def test_a_run_that_cannot_go_on_prints_the_command_that_continues_it(
     out = tmp_path / "run"
     Dying(worker, 3, 3 if worker == "learner" else 1, monkeypatch)
     where = [f"runner.logger.log_path={tmp_path}", "runner.logger.experiment_name=run"]
-    assert main(["run", "tabletop_ppo_mlp", *SMALL, *where, "runner.max_epochs=4"]) == 2
+    assert main(["run", "tabletop_ppo_mlp", *SMALL, *where, "runner.max_epochs=4"]) == 1
 
     words, _, command = capsys.readouterr().err.strip().partition(". The run continues with: ")
     assert words.startswith("error: ")

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from rewardlab.cli import main
 from rewardlab.data import read_episodes
 from rewardlab.envs.tabletop import TabletopVectorEnv
-from rewardlab.errors import ConfigError, DataError
+from rewardlab.errors import ConfigError, DataError, StoppedByAlarm
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.reports.run_log import RunLog
 from rewardlab.run_state import load_state
@@ -201,7 +202,7 @@ def test_a_full_disk_under_the_log_ends_the_run_before_its_next_checkpoint(
         append(self)
 
     monkeypatch.setattr(RunLog, "_append", full)
-    assert run_from_the_command_line(out, "runner.max_epochs=4") == 2
+    assert run_from_the_command_line(out, "runner.max_epochs=4") == 1
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     resume = out / "checkpoints" / "global_step_2"
     assert error == (
@@ -224,7 +225,7 @@ def test_a_full_disk_under_a_checkpoint_keeps_the_earlier_ones(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    assert run_from_the_command_line(out, "runner.max_epochs=4") == 2
+    assert run_from_the_command_line(out, "runner.max_epochs=4") == 1
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert f"could not write {out}/checkpoints/global_step_4: No space left on device" in error
     assert error.endswith(f"continue with runner.resume_dir={out}/checkpoints/global_step_2")
@@ -240,7 +241,7 @@ def test_a_full_disk_before_the_first_checkpoint_gives_no_advice_that_leads_nowh
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert run_from_the_command_line(tmp_path / "run", "runner.max_epochs=2") == 2
+        assert run_from_the_command_line(tmp_path / "run", "runner.max_epochs=2") == 1
     assert "resume_dir" not in capsys.readouterr().err
     assert run_from_the_command_line(tmp_path / "run", "runner.max_epochs=2") == 0
 
@@ -309,7 +310,8 @@ def test_an_alarm_is_heeded(model: Path, tmp_path: Path, action: str, capsys: py
     settings = ["reward.reward_mode=per_step", "reward.reward_threshold=0.001", "reward.audit.window=5"]
     settings += [f"reward.audit.on_alarm={action}", "runner.max_epochs=8"]
     out = tmp_path / "run"
-    train(out, *learned(model, *settings))
+    with pytest.raises(StoppedByAlarm, match="the audit raised") if action == "stop" else nullcontext():
+        train(out, *learned(model, *settings))
     rows = history(out)
     assert re.search("^alarm: .*false", capsys.readouterr().out, re.MULTILINE | re.IGNORECASE)
     if action == "stop":

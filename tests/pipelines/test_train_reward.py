@@ -143,9 +143,9 @@ def test_only_a_run_that_trains_a_classifier_can_be_resumed(
     policy = save_state(tmp_path / "global_step_1", {"actor": {}, "iteration": 1}, {"algorithm": "ppo"})
     assert train(episodes, tmp_path / "run", f"runner.resume_dir={policy}") == 2
     assert "is not a run that trains a classifier; expected the directory checkpoints/last" in capsys.readouterr().err
-    best = run / "checkpoints" / "best_model"
+    best = shutil.copytree(run / "checkpoints" / "best_model", tmp_path / "alone" / "best_model")
     assert train(episodes, tmp_path / "run", f"runner.resume_dir={best}") == 2
-    assert "holds a trained model, not the state of a run. Did you mean" in capsys.readouterr().err
+    assert "holds a trained model, not the state of a run" in capsys.readouterr().err
     last = run / "checkpoints" / "last"
     assert train(episodes, tmp_path / "run", f"runner.resume_dir={last}", "reward.model.width=16") == 2
     assert "weights do not fit the network" in capsys.readouterr().err

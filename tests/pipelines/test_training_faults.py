@@ -155,7 +155,7 @@ def test_a_full_disk_keeps_the_model_and_the_state_before_it(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    assert main(command(data, run, "runner.max_epochs=3", "runner.save_interval=1")) == 2
+    assert main(command(data, run, "runner.max_epochs=3", "runner.save_interval=1")) == 1
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert f"could not write {run}/checkpoints/" in error
     assert error.endswith(f"No space left on device. After making room, continue with runner.resume_dir={last}")

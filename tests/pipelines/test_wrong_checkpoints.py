@@ -30,13 +30,8 @@ def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-def test_the_directory_of_a_run_is_answered_with_its_newest_checkpoint(
-    policy_run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_no_state_of_a_run(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resume = ["run", "tabletop_ppo_mlp", f"runner.logger.log_path={tmp_path}"]
-    for place in (policy_run, policy_run / "checkpoints"):
-        error = answer([*resume, f"runner.resume_dir={place}"], capsys)
-        assert f"Did you mean {policy_run / 'checkpoints' / 'global_step_1'}?" in error
     assert "holds a trained model, not the state of a run" in answer([*resume, f"runner.resume_dir={model}"], capsys)
 
 

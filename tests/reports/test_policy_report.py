@@ -12,9 +12,9 @@ from rewardlab.errors import DataError
 from rewardlab.figures.metrics import FrameScores
 from rewardlab.figures.trust import TrustFigures, assess
 from rewardlab.reports import policy_report
+from rewardlab.reports.history import read_history
 from rewardlab.reports.plots import run_plot
 from rewardlab.reports.policy_report import Comparison, write_policy_report
-from rewardlab.reports.run_log import read_history
 from rewardlab.rewards.audit import Alarm
 
 EVIL = "<script>alert('x')</script>"

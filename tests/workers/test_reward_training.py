@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from rewardlab.data import Episode, EpisodeWriter
 from rewardlab.pipelines import train_reward
 from rewardlab.rewards import load_reward_model
 from rewardlab.run_state import load_state
+from rewardlab.stopping import StopRequest
 from rewardlab.workers import Cluster, WorkerDied
-from rewardlab.workers.reward import FSDPRewardWorker
+from rewardlab.workers.reward import FSDPRewardWorker, train_on_group
 
 SIDE = 32
 SETTINGS = [
@@ -86,6 +88,51 @@ def test_the_death_of_one_ends_the_run_with_its_name(episodes: Path, tmp_path: P
             training.result(60)
 
 
+def test_a_stop_request_of_one_ends_all_of_them_with_a_checkpoint(
+    episodes: Path, tmp_path: Path, ray_session: None
+) -> None:
+    paths = [text_override("data.data_path", str(episodes)), text_override("runner.logger.log_path", str(tmp_path))]
+    cfg = load_config("reward_training", [*SETTINGS, *TWO_WORKERS, *paths, "runner.max_epochs=100000"])
+    last = tmp_path / "checkpoints" / "last"
+
+    class Watched(FSDPRewardWorker):
+        """The second worker is asked as soon as the first one has written a model; the first one never is."""
+
+        def train(self, rendezvous: tuple[str, int] | None = None) -> Path:
+            threading.Thread(target=self._ask, daemon=True).start()
+            return super().train(rendezvous)
+
+        def _ask(self) -> None:
+            while not last.with_name("best_model").exists():
+                time.sleep(0.1)
+            if self.rank == 1:
+                self.request_stop(signal.SIGTERM)
+
+    with Cluster(cfg.cluster) as cluster:
+        group = cluster.launch("actor", lambda place: Watched(cfg, place.index, place.count), name="Training")
+        group.call("train", group[0].submit("open_rendezvous")).result(120)
+    steps = load_state(last)[0]["progress"]["step"]
+    assert steps > 0
+    assert train(episodes, tmp_path, *SETTINGS, f"runner.resume_dir={last}", f"runner.max_steps={steps + 1}") == 0
+
+
+def test_what_leads_the_workers_passes_a_stop_request_on(episodes: Path, tmp_path: Path, ray_session: None) -> None:
+    paths = [text_override("data.data_path", str(episodes)), text_override("runner.logger.log_path", str(tmp_path))]
+    cfg = load_config("reward_training", [*SETTINGS, "cluster.backend=ray", *paths, "runner.max_epochs=100000"])
+    stop = StopRequest()
+
+    def ask() -> None:
+        while not (tmp_path / "checkpoints" / "best_model").exists():
+            time.sleep(0.1)
+        stop.request(signal.SIGTERM)
+
+    threading.Thread(target=ask, daemon=True).start()
+    with Cluster(cfg.cluster) as cluster:
+        best = train_on_group(cluster, cfg, stop)
+    assert load_reward_model(best).metrics
+    assert (tmp_path / "checkpoints" / "last").is_dir()
+
+
 def test_several_workers_in_one_process_are_refused(
     episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,15 +143,15 @@ def test_several_workers_in_one_process_are_refused(
 def test_a_training_whose_process_dies_says_how_it_continues(
     tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def dying(cluster: Cluster, cfg: ExperimentConfig) -> Path:
+    def dying(cluster: Cluster, cfg: ExperimentConfig, stop: StopRequest) -> Path:
         raise WorkerDied("RewardTraining[1] died during train")
 
     monkeypatch.setattr(train_reward, "train_on_group", dying)
-    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 2
+    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 1
     assert (
         capsys.readouterr().err == "error: RewardTraining[1] died during train\n"
     )  # there is nothing to continue from
     (last := tmp_path / "run" / "checkpoints" / "last").mkdir(parents=True)
-    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 2
+    assert train(tmp_path, tmp_path / "run", *TWO_WORKERS) == 1
     advice = f"The training continues with the same command and runner.resume_dir={last}"
     assert capsys.readouterr().err == f"error: RewardTraining[1] died during train. {advice}\n"

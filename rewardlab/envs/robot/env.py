@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rewardlab.envs.cameras import Frame, Size, resized
-from rewardlab.envs.closing import INTERRUPTIBLE, closed_after_errors
+from rewardlab.envs.closing import closed_after_errors
 from rewardlab.envs.robot.cameras import CheckedCamera, read_all
 from rewardlab.envs.robot.limits import AXES, ActionScale, Limits, read_action
 from rewardlab.envs.robot.observation import STATE_SIZE, is_at, state_numbers
@@ -38,6 +38,7 @@ from rewardlab.envs.robot.robots import RobotLock
 from rewardlab.envs.robot.watchdog import Watchdog
 from rewardlab.errors import ConfigError
 from rewardlab.live_state import FAILURE, REDO, RESUME, STOP, SUCCESS, LiveEnv, LiveState
+from rewardlab.stopping import INTERRUPTIBLE
 
 Info = dict[str, Any]
 RETRY_SECONDS = 0.5
