@@ -69,7 +69,14 @@ class StoredEpisode:
 
 
 def read_episodes(*paths: str | Path) -> list[StoredEpisode]:
-    """List the episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
+    """List the episodes in directories, searched to the bottom, or in single files; formats may be mixed.
+
+    >>> episode = read_episodes("data/mine")[0]
+    >>> episode.facts.task, episode.facts.success, episode.labels()
+    >>> last_frame = episode.frame("base_camera", episode.length - 1)
+
+    Nothing but names is read before it is asked for.
+    """
     found: set[Path] = set()
     for path in map(Path, paths):
         names = episode_paths(path)

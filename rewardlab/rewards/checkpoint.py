@@ -29,6 +29,8 @@ from rewardlab.models.weights import read_tensor_file
 
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+# In the directory of a run: the classifier of a training run; reward models that were trained beside a policy.
+BEST_MODEL, TRAINED_BESIDE = "checkpoints/best_model", "reward_models"
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,32 @@ def read_checkpoint(path: Path) -> StoredModel:
     return StoredModel(path, weights, None, _stated_images(config, facts))
 
 
+def find_checkpoint(path: Path) -> Path:
+    """Return the checkpoint of a reward model in the directory of a run; another path comes back unchanged."""
+    if not path.is_dir() or (path / CONFIG).is_file():
+        return path
+    if (best := path / BEST_MODEL).is_dir():
+        return best
+    found = _run_models(path)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"{path}: has several reward models; name one of them: {', '.join(map(str, found))}")
+    raise DataError(
+        f"{path}: no reward model there: neither {CONFIG}, as in a checkpoint, nor {BEST_MODEL}, nor {TRAINED_BESIDE}, "
+        "as in runs that train one"
+    )
+
+
+def _run_models(run: Path) -> list[Path]:
+    """Return the reward models that a run has trained beside its policy: the best ones, else the last."""
+    for name in ("best", "last"):
+        directory = run / TRAINED_BESIDE / name
+        if directory.is_dir():
+            return sorted(path.parent for path in directory.glob(f"*/{CONFIG}"))
+    return []
+
+
 def _stated_images(*places: Any) -> dict[str, Any]:
     """Return the image size and the cameras that a training script stored beside its weights."""
     found: dict[str, Any] = {}
@@ -124,7 +152,7 @@ def _stated_images(*places: Any) -> dict[str, Any]:
 def _read_directory(path: Path) -> StoredModel:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
-            best = path / "checkpoints" / "best_model"
+            best = path / BEST_MODEL
             hint = f". Did you mean {best}?" if best.is_dir() else ""
             raise DataError(f"{path}: not a checkpoint: {name} is missing{hint}")
     config = _parse(_read_text(path / CONFIG), str(path / CONFIG))
