@@ -1,4 +1,4 @@
-"""Training from Python, by the same pipelines as the commands: `rewardlab.train_classifier`, `rewardlab.train_policy`."""
+"""Training from Python, by the pipelines of the commands: `rewardlab.train_classifier`, `rewardlab.train_policy`."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -79,7 +79,10 @@ def test_the_lines_of_a_model_card_give_a_verdict(
 
 
 def test_the_card_of_a_model_with_two_cameras_too(
-    tmp_path: Path, write_toy_episodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+    write_toy_episodes,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],  # type: ignore[no-untyped-def]
 ) -> None:
     data = write_toy_episodes(tmp_path / "data", cameras=("front", "wrist"))
     run = rewardlab.train_classifier(data, tmp_path / "run", TINY, quiet=True)
@@ -110,7 +113,11 @@ def test_a_config_of_another_task_is_refused() -> None:
 
 def test_overrides_of_python_are_those_of_the_command_line() -> None:
     values = {"runner.early_stop.patience": None, "runner": {"logger": {"log_path": Path("a b,c")}}}
-    values |= {"data.data_path": ["x=1", Path("y")], "env.train.image_size": (3, 32, np.int64(48)), "data.augment": False}
+    values |= {
+        "data.data_path": ["x=1", Path("y")],
+        "env.train.image_size": (3, 32, np.int64(48)),
+        "data.augment": False,
+    }
     cfg = load_config("reward_training", _as_texts(values), check_files=False)
     assert (cfg.runner.early_stop.patience, cfg.runner.logger.log_path) == (None, "a b,c")
     assert (cfg.data.paths, cfg.env.train.image_size, cfg.data.augment) == (("x=1", "y"), (3, 32, 48), False)

@@ -73,7 +73,7 @@ class SuccessModel:
 
     @property
     def threshold(self) -> float:
-        """The probability above which a frame counts as a success; chosen in training for a small false-positive rate."""
+        """The probability above which a frame counts as a success, chosen in training for few false positives."""
         return self.classifier.threshold
 
     @property
@@ -154,11 +154,11 @@ def _as_array(given: Pictures, camera: str) -> ImageArray:
         return given
     if isinstance(given, Image):
         return np.asarray(given.convert("RGB"))
-    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or not len(given):
+    if not isinstance(given, (list, tuple)) or not given:
         kind = "an empty list" if isinstance(given, (list, tuple)) else f"a {type(given).__name__}"
         hint = "; a file is read with PIL.Image.open" if isinstance(given, (str, Path)) else ""
         raise DataError(
-            f"camera '{camera}': found {kind}, expected a NumPy array, a tensor, a Pillow image, or a list of them{hint}"
+            f"camera '{camera}': found {kind}, expected a NumPy array, a tensor, a Pillow image or a list of them{hint}"
         )
     arrays = [_as_array(frame, camera) for frame in given]
     if len({(type(array), array.shape, str(array.dtype)) for array in arrays}) > 1:

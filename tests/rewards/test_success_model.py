@@ -1,4 +1,4 @@
-"""`rewardlab.load`: one frame or many, in every form in which scripts have them, get the scores that they get elsewhere."""
+"""`rewardlab.load`: one frame or many, in every form in which scripts have them, get the scores of everywhere else."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,7 +115,9 @@ def test_several_cameras_need_a_frame_of_each(tmp_path: Path) -> None:
     (expected,) = saved.probabilities({"front": front[None], "wrist": wrist[None]}).tolist()
 
     assert model.probability({"wrist": wrist, "front": front}) == expected
-    with pytest.raises(rewardlab.DataError, match="2 cameras; expected a dictionary with a frame of each: front, wrist"):
+    with pytest.raises(
+        rewardlab.DataError, match="2 cameras; expected a dictionary with a frame of each: front, wrist"
+    ):
         model.probability(front)
     with pytest.raises(rewardlab.DataError, match="one frame of each camera, or a batch of each"):
         model.probability({"front": front, "wrist": wrist[None]})
@@ -128,5 +130,5 @@ def test_models_trained_beside_a_policy_are_found_in_its_run(tmp_path: Path) -> 
     with pytest.raises(rewardlab.DataError, match=r"several reward models.*best/another, .*best/resnet_reward"):
         rewardlab.load(tmp_path / "run")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(rewardlab.DataError, match="no reward model there: neither config.json"):
+    with pytest.raises(rewardlab.DataError, match="no reward model there: neither config"):
         rewardlab.load(tmp_path / "empty")
