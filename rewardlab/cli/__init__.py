@@ -10,6 +10,7 @@ from importlib.metadata import version
 from rewardlab.cli import collect, config, data, demo, evaluate, robot_check, robot_sim, run, score, train_reward
 from rewardlab.cli.command import Parser
 from rewardlab.cli.execute import execute
+from rewardlab.cli.unknown_options import unknown_option
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +31,8 @@ def _command(argv: Sequence[str] | None) -> int | None:
     if hasattr(arguments, "overrides") and all("=" in item and not item.startswith("-") for item in rest):
         arguments.overrides = [*arguments.overrides, *rest]
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        words = sys.argv[1:] if argv is None else argv
+        raise unknown_option(rest, words, arguments.command, takes_keys=hasattr(arguments, "overrides"))
     if (hasattr(arguments, "overrides") or getattr(arguments, "trust_modules", None)) and "" not in sys.path:
         # The current directory, for modules that a user's config names as `module:name`, or --trust-modules. Not for
         # commands that read only files of others: those must not decide what is imported from where one stands.

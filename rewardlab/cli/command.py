@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rewardlab.arguments import check_path, check_seed
+from rewardlab.arguments import check_path, check_seed, split_device
 from rewardlab.registry import unknown_name
 from rewardlab.screen import PatientStream, printable
 
@@ -41,6 +41,15 @@ def path_name(text: str) -> str:
         raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected {expected}") from None
 
 
+def device_name(text: str) -> str:
+    """For devices of PyTorch; whether this machine has one is known when torch is imported."""
+    try:
+        split_device("cpu" if text == "auto" else text)
+    except ValueError as expected:
+        raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected {expected}") from None
+    return text
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 100 else f"{text[:100]}...")
 
@@ -73,7 +82,7 @@ def add_command(
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.set_defaults(handler=handler)
+    command.set_defaults(handler=handler, command=command)
     return command
 
 

@@ -325,6 +325,9 @@ class RewardConfig:
     success_reward: float = 1.0
     fail_reward: float = 0.0
     reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
+    # Least recall, by its checkpoint, of a classifier whose threshold decides rewards: with less, `rewardlab run` does
+    # not begin. 0 = begin with any.
+    min_recall: Annotated[float, Field(ge=0, lt=1)] = 0.1
     combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
     backend: ScoringBackend = "torch"  # library that success classifiers score frames with
     pretrain: bool = False  # train the reward model on its expert data before the policy begins

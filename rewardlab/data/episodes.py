@@ -145,8 +145,8 @@ def _as_labels(success: Any, count: int) -> Array:
         labels = np.full(count, labels)
     if labels.shape != (count,) or not np.isin(labels, (0, 1)).all():
         raise DataError(
-            f"success: found {labels.dtype} {list(labels.shape)}, expected true or false for each of the {count} frames, "
-            "or one for all"
+            f"success: found {labels.dtype} {list(labels.shape)}, expected true or false for each of the {count} "
+            "frames, or one for all"
         )
     return labels.astype(np.bool_)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rewardlab.data.episodes import Episode, EpisodeFacts, EpisodeOrigin
 from rewardlab.data.formats import SUFFIXES, EpisodeFormat, FrameRows, format_of, is_episode_name
 from rewardlab.errors import DataError
+from rewardlab.input_files import nearest_path
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def episode_paths(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(
-            f"{path} does not exist; expected a directory of episodes or a file ending in {', '.join(SUFFIXES)}"
+            f"{path} does not exist{nearest_path(path)}; expected a directory of episodes or a file ending in {', '.join(SUFFIXES)}"
         )
     return [file for file in walk_files(path) if is_episode_name(file)]
 

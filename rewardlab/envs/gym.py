@@ -29,6 +29,13 @@ def make_gym_vec_env(cfg: EnvConfig) -> VectorEnv[Any, Any, Any]:
     return make_copies(cfg, make_one)
 
 
+def unregistered(env_id: str) -> ConfigError:
+    """Return the error for an id that Gymnasium does not know."""
+    hint = "" if ":" in env_id else ". If it comes from a package, name the package too: package:Id"
+    known = unknown_name("environment", env_id.rpartition(":")[2], gymnasium.registry).partition(" Choices:")[0]
+    return ConfigError(f"{known.removesuffix('.')}{hint}")
+
+
 def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     """Build one environment by its Gymnasium id, with `render_mode="rgb_array"` if it can be drawn."""
     options = dict(cfg.options)
@@ -39,9 +46,7 @@ def make_one(cfg: EnvConfig) -> gymnasium.Env[Any, Any]:
     except ConfigError:
         raise
     except gymnasium.error.UnregisteredEnv as error:
-        hint = "" if ":" in cfg.id else ". If it comes from a package, name the package too: package:Id"
-        known = unknown_name("environment", cfg.id.rpartition(":")[2], gymnasium.registry).partition(" Choices:")[0]
-        raise ConfigError(f"{known.removesuffix('.')}{hint}") from error
+        raise unregistered(cfg.id) from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise ConfigError(f"environment '{cfg.id}' needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:

@@ -15,9 +15,9 @@ from rewardlab.config.schema import RewardConfig
 from rewardlab.errors import DataError
 from rewardlab.figures.trust import TrustFigures
 from rewardlab.frame_crops import Crop
+from rewardlab.models.checkpoint_config import CARD, find_in_run
 from rewardlab.models.image_preprocessor import ImageArray
 from rewardlab.observations import has_colors_last
-from rewardlab.rewards.checkpoint import CARD, find_checkpoint
 from rewardlab.rewards.classifier import SuccessClassifier
 from rewardlab.rewards.loading import load_success_classifier
 from rewardlab.rewards.manager import RewardManager
@@ -40,7 +40,7 @@ def load(path: str | Path, *, device: str | torch.device = "auto", **settings: A
     `device` is auto (a GPU if there is one), cpu, cuda ... `settings` are keys of `reward.model`: those that a file
     without a config does not say, such as `image_size=(3, 128, 128)`, or `resize="allow"` for frames of any size.
     """
-    checkpoint = find_checkpoint(Path(path))
+    checkpoint = find_in_run(Path(path))
     return SuccessModel(load_success_classifier(checkpoint, overrides=settings, device=device), checkpoint)
 
 
