@@ -168,7 +168,7 @@ def test_key_in_the_wrong_block_names_the_right_one() -> None:
     assert "unknown key 'rewards'. Did you mean 'reward'?" in fault(["rewards.hidden_dim=3"])
     assert fault(["algorithm.lr=3"]) == "unknown key 'algorithm.lr'. Did you mean 'actor.optim.lr'?"
     assert fault(["max_epochs=3"]) == "unknown key 'max_epochs'. Did you mean 'runner.max_epochs'?"
-    assert "'algorithm.dqn.tau'? Like it: algorithm.sac.tau" in fault(["algorithm.tau=3"])
+    assert "'algorithm.sac.tau'? Like it: algorithm.dqn.tau" in fault(["algorithm.tau=3"])
 
 
 def test_names_of_other_libraries_lead_to_todays() -> None:
