@@ -32,7 +32,9 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="of env.eval.num_envs at a time (default: %(default)s)",
     )
     command.add_argument("--seed", type=seed_number, default=1, help="of the episodes (default: %(default)s)")
-    command.add_argument("--device", type=device_name, default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
+    command.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda, ... (default: %(default)s)"
+    )
     add_trust_option(command)
     command.add_argument("--json", action="store_true", help="print the figures as JSON")
 

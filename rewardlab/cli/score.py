@@ -30,7 +30,9 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         "paths", nargs="*", type=path_name, metavar="PATH", help="pictures, episodes, or directories of either"
     )
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
-    command.add_argument("--device", type=device_name, default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
+    command.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda, ... (default: %(default)s)"
+    )
     command.add_argument(
         "--backend",
         choices=("torch", "onnx", "auto"),

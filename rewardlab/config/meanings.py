@@ -54,7 +54,9 @@ def _find_lines(node: yaml.Node | None, prefix: str, notes: dict[int, str]) -> N
     for key, value in node.value:
         name = f"{prefix}{key.value}"
         # A text over several lines, or with a comment sign at its end, would take a comment for a part of itself.
-        if key.start_mark.line == value.start_mark.line == value.end_mark.line or not isinstance(value, yaml.ScalarNode):
+        if key.start_mark.line == value.start_mark.line == value.end_mark.line or not isinstance(
+            value, yaml.ScalarNode
+        ):
             notes[key.start_mark.line] = "" if name.startswith(INHERITS) else key_meanings().get(name, "")
         _find_lines(value, f"{name}.", notes)
 

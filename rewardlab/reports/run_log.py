@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
-from rewardlab.console import print_line
+from rewardlab.console import make_progress, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
@@ -37,16 +36,8 @@ class RunLog:
 
     def __init__(self, directory: Path | None, *, total: int, console: Console, completed: int = 0) -> None:
         self.directory = directory
-        self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._bar = self._progress.add_task("", total=total, completed=completed, words="")
+        self._progress = make_progress(console)
+        self._bar = self._progress.add_task("training", total=total, completed=completed, words="")
         self._tensorboard: SummaryWriter | None = None
         self._waiting: list[str] = []  # rows that could not be written yet
         self._warned = False

@@ -16,7 +16,10 @@ MISTAKES = [
     ("run tabletop_ppo_mlp env.train.id=CartPol-v1", "Did you mean 'CartPole-v1'?"),
     ("run tabletop_ppo_mlp env.train.cameras=[base]", "Did you mean 'base_camera'?"),
     ("run zoo/cartpole_ppo_rnd reward.model.model_type=rdn", "Did you mean 'rnd'?"),
-    ("run tabletop_ppo_mlp_resnet_reward reward.model.checkpoint_path=here/best_modle", "did you mean here/best_model?"),
+    (
+        "run tabletop_ppo_mlp_resnet_reward reward.model.checkpoint_path=here/best_modle",
+        "did you mean here/best_model?",
+    ),
     ("run tabletop_ppo_mlp runner.resume_dir=nowhere", "no file or directory nowhere"),
     ("run tabletop_ppo_mlp runner.resume_dir=her", "did you mean here?"),
     ("train-reward --data her", "did you mean here?"),
