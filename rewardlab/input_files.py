@@ -22,7 +22,7 @@ def nearest_path(path: str | Path) -> str:
     """Return a hint, for the error about a path that does not exist, at the name beside it that is most like it."""
     path = Path(path)
     try:
-        near = nearest_name(path.name, os.listdir(path.parent))
+        near = nearest_name(path.name, [file.name for file in path.parent.iterdir()])
     except OSError:
         near = None
     return "" if near is None else f" (did you mean {path.with_name(near)}?)"

@@ -465,7 +465,7 @@ def keys_called(name: str) -> list[str]:
 
 
 def _keys_like_those_in(name: str) -> set[str]:
-    """Return all keys; without env.eval's, which are env.train's and nearly always not meant, unless the name is one."""
+    """Return all keys; those of env.eval, which env.train has too, only for a name that begins with it."""
     return {k for k in schema_keys() if not k.startswith("env.eval.") or name.startswith("env.eval.")}
 
 

@@ -95,7 +95,8 @@ def episode_paths(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(
-            f"{path} does not exist{nearest_path(path)}; expected a directory of episodes or a file ending in {', '.join(SUFFIXES)}"
+            f"{path} does not exist{nearest_path(path)}; expected a directory of episodes or a file ending in "
+            f"{', '.join(SUFFIXES)}"
         )
     return [file for file in walk_files(path) if is_episode_name(file)]
 

@@ -21,7 +21,8 @@ def locate_checkpoint(path: Path) -> Path:
         path = backup_path(path)
     if not path.exists():
         raise DataError(
-            f"{path}: no such checkpoint{nearest_path(path)}; expected a directory with {CONFIG} and {WEIGHTS}, a .safetensors or a .pt"
+            f"{path}: no such checkpoint{nearest_path(path)}; expected a directory with {CONFIG} and "
+            f"{WEIGHTS}, a .safetensors or a .pt"
         )
     for name in (CONFIG, WEIGHTS) if path.is_dir() else ():
         if not (path / name).is_file():

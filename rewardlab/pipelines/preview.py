@@ -114,7 +114,7 @@ def _check_recall(reward: RewardConfig) -> None:
         if figures is not None and recall is not None and recall < reward.min_recall:
             raise ConfigError(
                 f"reward.model.checkpoint_path: {model.checkpoint_path} recognises {share(recall)} of success frames "
-                f"at its threshold {figures.threshold:.3g}, less than reward.min_recall={reward.min_recall:g}, so that a "
-                "policy would hardly ever be rewarded. Train a better classifier (its report shows what it misses), "
+                f"at its threshold {figures.threshold:.3g}, less than reward.min_recall={reward.min_recall:g}, so that "
+                "a policy would hardly ever be rewarded. Train a better classifier (its report shows what it misses), "
                 "choose another reward.reward_threshold, or go on all the same with reward.min_recall=0"
             )
