@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from rewardlab.cli import collect, config, data, demo, evaluate, robot_check, robot_sim, run, score, train_reward
+from rewardlab.cli import collect, completion, config, data, demo, evaluate, robot_check, robot_sim, run, score, train_reward
 from rewardlab.cli.command import Parser
 from rewardlab.cli.execute import execute
 from rewardlab.cli.unknown_options import unknown_option
@@ -24,7 +24,7 @@ def _command(argv: Sequence[str] | None) -> int | None:
     )
     parser.add_argument("--version", action="version", version=f"rewardlab {version('rewardlab')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, collect, data, train_reward, score, run, evaluate, config, robot_sim, robot_check):
+    for module in (demo, collect, data, train_reward, score, run, evaluate, config, completion, robot_sim, robot_check):
         module.add_to(commands)
     # argparse takes a list of positional arguments in one place only; overrides may stand anywhere.
     arguments, rest = parser.parse_known_args(argv)

@@ -4,19 +4,18 @@ The comments are read from the source, so that a meaning stands in one place, wh
 """
 
 import ast
-import dataclasses
 import functools
 import inspect
 import io
 import textwrap
 import tokenize
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import yaml
 
 from rewardlab.config import schema
-from rewardlab.config.schema import ExperimentConfig, inner_sections
+from rewardlab.config.schema import ExperimentConfig, inner_sections, key_choices
 
 COLUMN, WIDTH = 46, 118  # where meanings begin, unless the value is longer, and where they end
 INHERITS = "env.eval."  # its keys are those of env.train, and explained there
@@ -62,11 +61,11 @@ def _find_lines(node: yaml.Node | None, prefix: str, notes: dict[int, str]) -> N
 
 
 def _meanings_in(cls: Any, prefix: str, source: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
-    types = {field.name: field.type for field in dataclasses.fields(cls)}
+    choices = key_choices(cls)
     for name, sections in inner_sections(cls):
         meaning = source[cls.__name__].get(name) or next((source[s.__name__][""] for s in sections), "")
-        choices = get_args(types[name]) if get_origin(types[name]) is Literal else ()
-        yield prefix + name, f"{meaning} ({' | '.join(choices)})" if choices else meaning
+        listed = choices.get(name, ["true", "false"])  # of true and false, the value says that they are meant
+        yield prefix + name, f"{meaning} ({' | '.join(listed)})" if listed != ["true", "false"] else meaning
         for section in sections:
             yield from _meanings_in(section, f"{prefix}{name}.", source)
 

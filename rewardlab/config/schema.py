@@ -9,7 +9,7 @@ path exists is checked by `rewardlab.config.run_checks`. A `None` default always
 import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import (
     BeforeValidator,
@@ -584,6 +584,28 @@ def schema_keys(cls: Any = ExperimentConfig, prefix: str = "") -> Iterator[str]:
         yield prefix + name
         for section in sections:
             yield from schema_keys(section, f"{prefix}{name}.")
+
+
+def section_keys(cls: Any = ExperimentConfig, prefix: str = "") -> Iterator[str]:
+    """The dotted name of every block of keys."""
+    for name, sections in inner_sections(cls):
+        for section in sections:
+            yield prefix + name
+            yield from section_keys(section, f"{prefix}{name}.")
+
+
+def key_choices(cls: Any = ExperimentConfig, prefix: str = "") -> dict[str, list[str]]:
+    """Return the values that a key may have, by its dotted name, where they are a few words."""
+    found: dict[str, list[str]] = {}
+    types = {field.name: field.type for field in dataclasses.fields(cls)}
+    for name, sections in inner_sections(cls):
+        if get_origin(types[name]) is Literal:
+            found[prefix + name] = [str(choice) for choice in get_args(types[name])]
+        elif types[name] is bool:
+            found[prefix + name] = ["true", "false"]
+        for section in sections:
+            found |= key_choices(section, f"{prefix}{name}.")
+    return found
 
 
 def inner_sections(cls: Any) -> Iterator[tuple[str, set[Any]]]:
