@@ -7,7 +7,19 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from rewardlab.cli import collect, completion, config, data, demo, evaluate, robot_check, robot_sim, run, score, train_reward
+from rewardlab.cli import (
+    collect,
+    completion,
+    config,
+    data,
+    demo,
+    evaluate,
+    robot_check,
+    robot_sim,
+    run,
+    score,
+    train_reward,
+)
 from rewardlab.cli.command import Parser
 from rewardlab.cli.execute import execute
 from rewardlab.cli.unknown_options import unknown_option

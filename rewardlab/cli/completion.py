@@ -26,7 +26,7 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 def completion_script(shell: str, commands: dict[str, argparse.ArgumentParser]) -> str:
     """Return the script for a shell, from the arguments of the commands and the keys of a config as they are now."""
     from rewardlab.config import config_names
-    from rewardlab.config.schema import key_choices, schema_keys, section_keys
+    from rewardlab.config.schema_keys import key_choices, schema_keys, section_keys
 
     parsers = dict(_with_verbs(commands))
     take_keys = [name for name, parser in parsers.items() if any(a.dest == "overrides" for a in parser._actions)]

@@ -29,7 +29,8 @@ from rewardlab.compat.config_keys import translate
 from rewardlab.compat.names import todays_config
 from rewardlab.config.machines import check_machine, choose_machine
 from rewardlab.config.run_checks import check_run
-from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
+from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig
+from rewardlab.config.schema_keys import schema_keys
 from rewardlab.config.yaml_files import check_values, compose_files, limited_interpolations, yaml_message
 from rewardlab.errors import ConfigError
 from rewardlab.nested import leaves, nest

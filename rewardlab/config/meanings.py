@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from rewardlab.config import schema
-from rewardlab.config.schema import ExperimentConfig, inner_sections, key_choices
+from rewardlab.config.schema import ExperimentConfig
+from rewardlab.config.schema_keys import inner_sections, key_choices
 
 COLUMN, WIDTH = 46, 118  # where meanings begin, unless the value is longer, and where they end
 INHERITS = "env.eval."  # its keys are those of env.train, and explained there

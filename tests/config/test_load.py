@@ -8,7 +8,7 @@ import pytest
 
 from rewardlab.config import ExperimentConfig, config_from_mapping, config_names, load_config, text_override, to_yaml
 from rewardlab.config.load import OTHER_NAMES, config_files
-from rewardlab.config.schema import schema_keys
+from rewardlab.config.schema_keys import schema_keys
 from rewardlab.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import yaml
 from rewardlab.cli import main
 from rewardlab.config import config_names, load_config, show_config
 from rewardlab.config.meanings import explain, key_meanings
-from rewardlab.config.schema import schema_keys
+from rewardlab.config.schema_keys import schema_keys
 
 
 def test_every_key_has_a_meaning() -> None:
