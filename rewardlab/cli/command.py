@@ -62,7 +62,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(None, unknown_name("command", str(value), map(str, action.choices)))
+            is_command = isinstance(action, argparse._SubParsersAction)
+            words = unknown_name("command" if is_command else "value", str(value), map(str, action.choices))
+            raise argparse.ArgumentError(None if is_command else action, words)
 
 
 def add_group(

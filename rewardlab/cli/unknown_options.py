@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rewardlab.errors import ConfigError
 from rewardlab.registry import nearest_name
@@ -23,8 +24,8 @@ def unknown_option(
     near = nearest_name(name, own)
     if takes_keys:
         if not equals:
-            behind = [*words, "-"][words.index(option) + 1]
-            value = "VALUE" if behind.startswith("-") else behind
+            behind = [after for word, after in pairwise(words) if word == option and not after.startswith("-")]
+            value = next(iter(behind), "VALUE")
         if (key := _key_called(name.replace("-", "_"))) is not None:
             meant = f"{key}={value}"
             return ConfigError(f"unknown option '{option}'. Did you mean {meant}? Keys of the config have no dashes")

@@ -42,7 +42,8 @@ def _check_model_types(cfg: ExperimentConfig) -> None:
     """Raise for a reward model that nobody has registered, before importing those that are: that takes seconds."""
     if "rewardlab.rewards.base" in sys.modules:  # there may be more, registered in this process; the registry answers
         return
-    for model_type in (model.model_type for model in cfg.reward.models):
+    used = cfg.reward.use_reward_model or cfg.runner.task == "train_reward"
+    for model_type in (model.model_type for model in cfg.reward.models if used):
         if model_type is None or ":" in model_type:
             continue
         known = registered_names(_REWARDS, "register_reward_model")
