@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from rewardlab.errors import DataError
 from rewardlab.limits import check_file_size
+from rewardlab.registry import nearest_name
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -15,6 +16,16 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+
+def nearest_path(path: str | Path) -> str:
+    """Return a hint, for the error about a path that does not exist, at the name beside it that is most like it."""
+    path = Path(path)
+    try:
+        near = nearest_name(path.name, [file.name for file in path.parent.iterdir()])
+    except OSError:
+        near = None
+    return "" if near is None else f" (did you mean {path.with_name(near)}?)"
 
 
 def open_file(path: str | Path) -> BinaryIO:

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,20 +13,34 @@ from rewardlab.errors import ConfigError
 
 T = TypeVar("T")
 
+MOST_LISTED = 8  # choices in an error; a reader finds nothing among more
+
+
+def nearest_names(name: str, choices: Iterable[str], most: int = 4) -> list[str]:
+    """Return the choices that a misspelt name may mean, the most likely one first."""
+    return difflib.get_close_matches(name[:200], list(choices), n=most, cutoff=0.5)
+
 
 def nearest_name(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice that a misspelt name most likely means; None if none is like it."""
-    return next(iter(difflib.get_close_matches(name[:200], list(choices), n=1, cutoff=0.5)), None)
+    return next(iter(nearest_names(name, choices, 1)), None)
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> str:
-    """Return the error message for an unknown name, with the nearest choice and all choices."""
+    """Return the error message for an unknown name: with the nearest choice, and the others if they are few."""
     choices = sorted(choices)
-    near = nearest_name(name, choices)
+    near = nearest_names(name, choices)
     name = name if len(name) <= 200 else f"{name[:200]}..."
-    hint = f" Did you mean '{near}'?" if near is not None else ""
-    listed = f" Choices: {', '.join(choices)}" if choices else ""
-    return f"unknown {kind} '{name}'.{hint}{listed}"
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"unknown {kind} '{name}'.{hint}{_listed(choices, near)}"
+
+
+def _listed(choices: list[str], near: list[str]) -> str:
+    if len(choices) <= MOST_LISTED:
+        return f" Choices: {', '.join(choices)}" if choices else ""
+    if near:
+        return f" Like it: {', '.join(near[1:])}" if near[1:] else ""
+    return f" Choices: {', '.join(choices[:MOST_LISTED])} ... ({len(choices)} in all)"
 
 
 def import_named(module: str, named_by: str) -> ModuleType:
@@ -46,6 +61,12 @@ def _where_modules_are(module: str) -> str:
     near = nearest_name(module, own)
     hint = "" if near is None else f" Did you mean '{near}'?"
     return f"Expected a file {module}.py in the current directory, {here}, or an installed package.{hint}"
+
+
+def registered_names(folder: Path, decorator: str) -> set[str]:
+    """Return the names that the files below a folder register, without importing them: `@decorator("name")`."""
+    pattern = re.compile(rf'^@{decorator}\("([\w-]+)"\)', re.MULTILINE)
+    return {name for file in folder.rglob("*.py") for name in pattern.findall(file.read_text(encoding="utf-8"))}
 
 
 class Registry(Generic[T]):

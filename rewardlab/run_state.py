@@ -21,8 +21,9 @@ from rewardlab.config import ExperimentConfig, text_override
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 from rewardlab.limits import excerpt
+from rewardlab.models.checkpoint_config import CONFIG, WEIGHTS
 from rewardlab.models.weights import read_tensor_file
-from rewardlab.rewards.checkpoint import CONFIG, WEIGHTS, write_checkpoint
+from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.run_directories import CHECKPOINTS, checkpoint_places
 
 STEP = "global_step_"  # checkpoints of a policy are named by the iteration

@@ -29,6 +29,7 @@ SMALL_TABLETOP = [
     *("runner.max_epochs=1", "env.train.num_envs=2", "env.eval.num_envs=1"),
     *("env.train.image_size=[3,32,32]", "env.train.max_episode_steps=8", "actor.global_batch_size=8"),
     *("algorithm.ppo.rollout_steps=8", "algorithm.sac.rollout_steps=8", "algorithm.sac.learning_starts=0"),
+    "reward.min_recall=0",
 ]
 
 

@@ -4,6 +4,8 @@ import re
 import shlex
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from rewardlab.cli import main
@@ -13,8 +15,19 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
+class Camera:
+    """Stands for cv2.VideoCapture: frames of the size of the built-in task's."""
+
+    def __init__(self, number: int) -> None:
+        self.frame = np.full((64, 64, 3), number, np.uint8)
+
+    def read(self) -> tuple[bool, np.ndarray]:
+        return True, self.frame
+
+
 def test_everything_the_readme_prints_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands and Python in the order in which a reader would try them, in one directory."""
+    monkeypatch.setattr(cv2, "VideoCapture", Camera)
     monkeypatch.chdir(tmp_path)
     whole_lines = README.replace("\\\n", "")
     printed = re.findall(r"^\.venv/bin/rewardlab ([^\n]+)$|```python\n(.+?)```", whole_lines, re.MULTILINE | re.DOTALL)

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from rewardlab.cli import (
     collect,
     compare,
+    completion,
     config,
     data,
     demo,
@@ -22,6 +23,22 @@ from rewardlab.cli import (
 )
 from rewardlab.cli.command import Parser
 from rewardlab.cli.execute import execute
+from rewardlab.cli.unknown_options import unknown_option
+
+MODULES = (
+    demo,
+    collect,
+    data,
+    train_reward,
+    score,
+    run,
+    evaluate,
+    compare,
+    config,
+    robot_sim,
+    robot_check,
+    completion,
+)  # in the order of --help
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,14 +52,15 @@ def _command(argv: Sequence[str] | None) -> int | None:
     )
     parser.add_argument("--version", action="version", version=f"rewardlab {version('rewardlab')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, collect, data, train_reward, score, run, evaluate, compare, config, robot_sim, robot_check):
+    for module in MODULES:
         module.add_to(commands)
     # argparse takes a list of positional arguments in one place only; overrides may stand anywhere.
     arguments, rest = parser.parse_known_args(argv)
     if hasattr(arguments, "overrides") and all("=" in item and not item.startswith("-") for item in rest):
         arguments.overrides = [*arguments.overrides, *rest]
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        words = sys.argv[1:] if argv is None else argv
+        raise unknown_option(rest, words, arguments.command, takes_keys=hasattr(arguments, "overrides"))
     if (hasattr(arguments, "overrides") or getattr(arguments, "trust_modules", None)) and "" not in sys.path:
         # The current directory, for modules that a user's config names as `module:name`, or --trust-modules. Not for
         # commands that read only files of others: those must not decide what is imported from where one stands.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rewardlab.arguments import check_path, check_seed
+from rewardlab.arguments import check_path, check_seed, split_device
 from rewardlab.registry import unknown_name
 from rewardlab.screen import PatientStream, printable
 
@@ -41,6 +41,15 @@ def path_name(text: str) -> str:
         raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected {expected}") from None
 
 
+def device_name(text: str) -> str:
+    """For devices of PyTorch; whether this machine has one is known when torch is imported."""
+    try:
+        split_device("cpu" if text == "auto" else text)
+    except ValueError as expected:
+        raise argparse.ArgumentTypeError(f"found {_shown(text)}, expected {expected}") from None
+    return text
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 100 else f"{text[:100]}...")
 
@@ -53,7 +62,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(None, unknown_name("command", str(value), map(str, action.choices)))
+            is_command = isinstance(action, argparse._SubParsersAction)
+            words = unknown_name("command" if is_command else "value", str(value), map(str, action.choices))
+            raise argparse.ArgumentError(None if is_command else action, words)
 
 
 def add_group(
@@ -73,7 +84,7 @@ def add_command(
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.set_defaults(handler=handler)
+    command.set_defaults(handler=handler, command=command)
     return command
 
 

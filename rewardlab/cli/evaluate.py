@@ -2,9 +2,19 @@
 
 import argparse
 import json
+from pathlib import Path
 
-from rewardlab.cli.command import Commands, add_command, add_trust_option, path_name, positive, seed_number
+from rewardlab.cli.command import (
+    Commands,
+    add_command,
+    add_trust_option,
+    device_name,
+    path_name,
+    positive,
+    seed_number,
+)
 from rewardlab.errors import DataError
+from rewardlab.input_files import nearest_path
 from rewardlab.screen import say
 
 
@@ -22,12 +32,16 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="of env.eval.num_envs at a time (default: %(default)s)",
     )
     command.add_argument("--seed", type=seed_number, default=1, help="of the episodes (default: %(default)s)")
-    command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
+    command.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda, ... (default: %(default)s)"
+    )
     add_trust_option(command)
     command.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
+    if not Path(arguments.run).exists():  # answered before torch is imported, which takes seconds
+        raise DataError(f"{arguments.run} does not exist{nearest_path(arguments.run)}; expected the directory of a run")
     from rewardlab.devices import find_device
     from rewardlab.figures.metrics import wilson
     from rewardlab.figures.words import shown

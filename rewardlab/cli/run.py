@@ -1,7 +1,7 @@
 """`rewardlab run`: whatever a config says is to be done."""
 
 import argparse
-from collections.abc import Callable
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,17 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def run_config(cfg: "ExperimentConfig", console: "Console | None" = None) -> Path:
-    """Do what `runner.task` of a config says, and return where its results are."""
-    from rewardlab.pipelines import collect, train_policy, train_reward
+    """Say what a config is about to do, do it, and return where its results are."""
+    from rewardlab.console import make_console
+    from rewardlab.pipelines import preview
 
+    console = console or make_console()
+    preview.announce(cfg, console)  # before torch is imported, which takes seconds
     if cfg.runner.task == "train_reward":
+        from rewardlab.pipelines import train_reward
+
         return train_reward.run(cfg, console=console)
-    pipelines: dict[str, Callable[..., Path]] = {"collect": collect.run, "train_policy": train_policy.run}
+    pipeline = importlib.import_module(f"rewardlab.pipelines.{cfg.runner.task}")  # collecting needs no torch
     with run_page(cfg, console) as live:
-        return pipelines[cfg.runner.task](cfg, console=console, live=live)
+        path: Path = pipeline.run(cfg, console=console, live=live)
+    return path

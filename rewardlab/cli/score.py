@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rewardlab.cli.command import Commands, add_command, add_trust_option, path_name, positive
+from rewardlab.cli.command import Commands, add_command, add_trust_option, device_name, path_name, positive
 from rewardlab.screen import PrintableStream, say_error
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     command.add_argument("--model", metavar="CHECKPOINT", type=path_name, help="the same, by its name")
     command.add_argument("--threshold", type=_probability, help="success is p > threshold (default: the model's own)")
-    command.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (default: %(default)s)")
+    command.add_argument(
+        "--device", type=device_name, default="auto", help="auto, cpu, cuda, ... (default: %(default)s)"
+    )
     command.add_argument(
         "--backend",
         choices=("torch", "onnx", "auto"),
@@ -91,27 +93,20 @@ def _camera(text: str) -> tuple[str, str]:
 
 
 def _score(arguments: argparse.Namespace) -> int:
+    settings = _check_arguments(arguments)
     from rewardlab.cli.score_rows import write_csv, write_json, write_table
     from rewardlab.data import Problem
     from rewardlab.devices import find_device
-    from rewardlab.errors import ConfigError
     from rewardlab.pipelines.score import find_inputs, score_files
     from rewardlab.pipelines.trusted_modules import import_trusted
     from rewardlab.rewards import load_success_classifier
 
-    if arguments.model is not None:  # then every word without an option is something to score
-        arguments.paths = [path for path in (arguments.checkpoint, *arguments.paths) if path is not None]
-        arguments.checkpoint = arguments.model
-    if arguments.checkpoint is None:
-        raise ConfigError("no model: name the run of a classifier or a checkpoint, then what to score")
-    if not (arguments.paths or arguments.camera):
-        raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
     import_trusted(arguments.trust_modules)
     # ONNX Runtime computes on the CPU, whatever else the machine has.
     device = "cpu" if (arguments.backend, arguments.device) == ("onnx", "auto") else arguments.device
     model = load_success_classifier(
         arguments.checkpoint,
-        overrides=_model_settings(arguments.set),
+        overrides=settings,
         device=find_device(device, "--device"),
         backend=arguments.backend,
     )
@@ -148,6 +143,22 @@ def _score(arguments: argparse.Namespace) -> int:
         if place:
             say_error(f"{kind}: {place}")
     return 1 if failed else 0
+
+
+def _check_arguments(arguments: argparse.Namespace) -> "RewardModelConfig | None":
+    """Find mistakes before torch is imported, which takes seconds; return the settings of the model."""
+    from rewardlab.errors import ConfigError
+    from rewardlab.models.checkpoint_config import locate_checkpoint
+
+    if arguments.model is not None:  # then every word without an option is something to score
+        arguments.paths = [path for path in (arguments.checkpoint, *arguments.paths) if path is not None]
+        arguments.checkpoint = arguments.model
+    if arguments.checkpoint is None:
+        raise ConfigError("no model: name the run of a classifier or a checkpoint, then what to score")
+    if not (arguments.paths or arguments.camera):
+        raise ConfigError("nothing to score: name pictures, episodes or directories behind the checkpoint")
+    locate_checkpoint(Path(arguments.checkpoint))
+    return _model_settings(arguments.set)
 
 
 def _model_settings(given: Sequence[str]) -> "RewardModelConfig | None":

@@ -17,10 +17,12 @@ def add_to(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     from rewardlab.config import load_config, to_overrides
-    from rewardlab.pipelines import train_reward
 
     config, overrides = arguments.config or DEFAULT_CONFIG, arguments.overrides
     if "=" in config:  # the first override: argparse gives the first word to CONFIG
         config, overrides = DEFAULT_CONFIG, [config, *overrides]
     data = to_overrides({"data.data_path": arguments.data})
-    train_reward.run(load_config(config, [*overrides, *data]))
+    cfg = load_config(config, [*overrides, *data])
+    from rewardlab.pipelines import train_reward  # imports torch
+
+    train_reward.run(cfg)

@@ -29,11 +29,12 @@ from rewardlab.compat.config_keys import translate
 from rewardlab.compat.names import todays_config
 from rewardlab.config.machines import check_machine, choose_machine
 from rewardlab.config.run_checks import check_run
-from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig, schema_keys
+from rewardlab.config.schema import SEVERAL_MODELS, ExperimentConfig
+from rewardlab.config.schema_keys import schema_keys
 from rewardlab.config.yaml_files import check_values, compose_files, limited_interpolations, yaml_message
 from rewardlab.errors import ConfigError
 from rewardlab.nested import leaves, nest
-from rewardlab.registry import nearest_name, unknown_name
+from rewardlab.registry import nearest_name, nearest_names, unknown_name
 
 # Environment variables that give a key its default.
 ENVIRONMENT = {"DEBUG_IMAGE_SAVE_DIR": "reward.model.debug_save_dir"}
@@ -41,6 +42,13 @@ ENVIRONMENT = {"DEBUG_IMAGE_SAVE_DIR": "reward.model.debug_save_dir"}
 MAX_OVERRIDE = 10_000  # characters: parsing one takes a second then
 MAX_MISTAKES = 30  # that are shown; looking for the nearest names takes time
 MISSING = "???"  # how a YAML file says that a value must be given
+
+# What other libraries call some keys.
+OTHER_NAMES = {
+    **{"learning_rate": "lr", "batch_size": "global_batch_size", "epochs": "max_epochs", "discount": "gamma"},
+    **{"n_envs": "num_envs", "n_steps": "rollout_steps", "buffer_size": "replay_size"},
+    **{"total_timesteps": "max_env_steps", "ent_coef": "entropy_coef", "out": "log_path", "env_id": "id"},
+}
 
 # What pydantic found wrong -> what to say was expected.
 EXPECTED = {
@@ -159,8 +167,9 @@ def _find(name: str, files: Mapping[str, Path], shipped: Sequence[Path]) -> Path
         return file
     name = todays_config(name, files)
     if name not in files:
-        where = ", ".join(map(str, shipped))
-        raise ConfigError(f"{unknown_name('config', name, sorted(files))} (in {where}). A file is given as PATH.yaml")
+        raise ConfigError(
+            f"{unknown_name('config', name, files)} (`rewardlab config list` shows all; a file is given as PATH.yaml)"
+        )
     return files[name]
 
 
@@ -418,7 +427,7 @@ def validation_message(error: Any) -> str:
     kind, context = error["type"], error.get("ctx", {})
     key = ".".join(str(part) for part in error["loc"] if part not in ("[key]", *SEVERAL_MODELS))
     if kind == "unexpected_keyword_argument":
-        return unknown_name("key", key, _candidates(key))
+        return unknown_key(key)
     if kind == "rule":  # names its key relative to the block that it was found in
         return f"{key}.{error['msg']}" if key else str(error["msg"])
     if kind == "missing":
@@ -436,10 +445,32 @@ def validation_message(error: Any) -> str:
     return f"{key}: found {json.dumps(error['input'])}, expected {expected}"
 
 
-def _candidates(key: str) -> set[str]:
-    """The keys beside an unknown one, and those of the same name elsewhere."""
+def unknown_key(key: str) -> str:
+    """Return the error message for an unknown key: where keys of this name are, else keys with a name like it."""
     name = re.sub(r"\.\d+\.", ".", key)
     parent, _, last = name.rpartition(".")
-    # env.eval has the keys of env.train, which is nearly always what is meant.
-    keys = {k for k in schema_keys() if not k.startswith("env.eval.") or key.startswith("env.eval.")}
-    return {k for k in keys if k.rpartition(".")[0] == parent or k.rpartition(".")[2] == last}
+    keys = _keys_like_those_in(key)
+    beside = {k for k in keys if k.rpartition(".")[0] == parent}
+    meant = keys_called(name) or _like(last, beside) or _like(last, keys)
+    if not meant:
+        return unknown_name("key", key, beside or {k for k in keys if "." not in k})
+    others = ", ".join(meant[1:4])
+    return f"unknown key '{key}'. Did you mean '{meant[0]}'?" + (f" Like it: {others}" if others else "")
+
+
+def keys_called(name: str) -> list[str]:
+    """Return the keys that have the last part of a dotted name for their own, the likeliest first."""
+    last = name.rpartition(".")[2]
+    found = sorted(k for k in _keys_like_those_in(name) if k.rpartition(".")[2] == OTHER_NAMES.get(last, last))
+    return sorted(found, key=lambda k: k != nearest_name(name, found))
+
+
+def _keys_like_those_in(name: str) -> set[str]:
+    """Return all keys; those of env.eval, which env.train has too, only for a name that begins with it."""
+    return {k for k in schema_keys() if not k.startswith("env.eval.") or name.startswith("env.eval.")}
+
+
+def _like(last: str, keys: Collection[str]) -> list[str]:
+    """Return the keys whose own name, without their block, is like one, the nearest first."""
+    near = nearest_names(last, {k.rpartition(".")[2] for k in keys})
+    return [k for name in near for k in sorted(keys) if k.rpartition(".")[2] == name]

@@ -1,6 +1,7 @@
 """What must hold before a configuration is run, beyond each key being valid: files exist, and no key misleads."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +12,15 @@ from rewardlab.compat.names import todays_checkpoint
 from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.config.schema import ExperimentConfig, RewardModelConfig
 from rewardlab.errors import ConfigError
+from rewardlab.input_files import nearest_path
+from rewardlab.registry import registered_names, unknown_name
+
+_REWARDS = Path(__file__).parents[1] / "rewards"
 
 
 def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
     """Raise if a run of `cfg` would fail or mislead; `given` are the keys that the user chose."""
+    _check_model_types(cfg)
     attach_robots(cfg)  # raises if a run that acts is configured for robots that it would not use
     _check_reward_model_is_used(cfg, given)
     _check_node_groups(cfg)
@@ -25,9 +31,26 @@ def check_run(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:
         raise ConfigError("data.data_path: found null, expected the directory of the episodes to train on")
     if cfg.runner.best_model_file is not None and Path(cfg.runner.best_model_file).suffix not in (".pt", ".pth"):
         raise ConfigError(f"runner.best_model_file: found {cfg.runner.best_model_file}, expected a file ending in .pt")
-    missing = [f"{key}: there is no file or directory {path}" for key, path in _files(cfg) if not Path(path).exists()]
+    missing = [
+        f"{key}: there is no file or directory {path}{nearest_path(path)}"
+        for key, path in _files(cfg)
+        if not Path(path).exists()
+    ]
     if missing:
         raise ConfigError("\n".join(missing))
+
+
+def _check_model_types(cfg: ExperimentConfig) -> None:
+    """Raise for a reward model that nobody has registered, before importing those that are: that takes seconds."""
+    if "rewardlab.rewards.base" in sys.modules:  # there may be more, registered in this process; the registry answers
+        return
+    used = cfg.reward.use_reward_model or cfg.runner.task == "train_reward"
+    for model_type in (model.model_type for model in cfg.reward.models if used):
+        if model_type is None or ":" in model_type:
+            continue
+        known = registered_names(_REWARDS, "register_reward_model")
+        if model_type not in known:
+            raise ConfigError(f"reward.model.model_type: {unknown_name('reward model', model_type, known)}")
 
 
 def _check_reward_model_is_used(cfg: ExperimentConfig, given: Mapping[str, Any]) -> None:

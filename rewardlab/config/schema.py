@@ -1,13 +1,14 @@
 """Every key a configuration can have: its type, its default and what it means.
 
+The meaning of a key is the comment behind it, or above it; that of a block is the docstring of its class.
+`rewardlab config show` prints them (`rewardlab.config.meanings`).
 The classes are pydantic dataclasses, so building one checks types, choices and ranges. They read no files; whether a
 path exists is checked by `rewardlab.config.run_checks`. A `None` default always says in its comment what it stands for.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic import (
     BeforeValidator,
@@ -19,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 from rewardlab.arguments import check_path, check_seed, split_device
@@ -141,6 +141,8 @@ class EarlyStopConfig:
 
 @section
 class LoggerConfig:
+    """Where logs and results go."""
+
     log_path: PathText = "runs"  # directory of logs and results
     experiment_name: str = ""  # directory of this run inside log_path; "" = log_path itself
     wandb_project: str | None = None  # also log to this project of Weights & Biases; null = do not
@@ -157,6 +159,8 @@ class PageConfig:
 
 @section
 class RunnerConfig:
+    """What a run does, how long, and where its results go."""
+
     task: Literal["collect", "train_reward", "train_policy"] = "train_policy"  # what a run of this configuration does
     max_epochs: PositiveInt = 100  # passes over the data (train_reward), rollout-and-update rounds (train_policy)
     max_steps: PositiveInt | None = None  # stop after this many optimizer steps; null = max_epochs decides
@@ -182,6 +186,8 @@ class WrapperConfig:
 
 @section
 class EnvConfig:
+    """An environment: its id, what is seen of it, and how many copies of it step together."""
+
     id: str = "tabletop/PickCube"  # of a family, of Gymnasium, or module:name, also of a class or function of yours
     num_envs: PositiveInt = 1  # environments stepped as one batch
     processes: PositiveInt | None = None  # that step them; null = as many as cores if a step is expensive, else 1
@@ -190,8 +196,8 @@ class EnvConfig:
     reward: Literal["dense", "sparse"] = "dense"  # the environment's own reward, or 1 for a step of success
     # What the policy sees; "proprio+images": pictures and the state of the robot, not of the scene (tabletop).
     obs_mode: Literal["state", "images", "state+images", "proprio+images"] = "state"
-    cameras: tuple[str, ...] = ("base_camera",)
-    image_size: ImageSize = (3, 64, 64)
+    cameras: tuple[str, ...] = ("base_camera",)  # whose pictures are seen, scored or collected
+    image_size: ImageSize = (3, 64, 64)  # of the pictures: channels, height, width
     # Steps of success in a row that end the episode; null = never. With reward.model.ends_episode, that many claims of
     # the model (null = 1), and the environment's own success ends nothing.
     success_hold_steps: PositiveInt | None = None
@@ -212,14 +218,18 @@ class EnvConfig:
 
 @section
 class EnvsConfig:
+    """The environments of training and of evaluation."""
+
     train: EnvConfig = EnvConfig()
     eval: EnvConfig = EnvConfig()  # every key not set here has the value of `train`
 
 
 @section
 class CollectionConfig:
+    """The collection of labelled episodes."""
+
     enabled: bool = False  # also collect while a policy trains; the collect task always collects
-    save_dir: PathText = "collected_data"
+    save_dir: PathText = "collected_data"  # directory of the episodes
     episodes: PositiveInt | None = None  # new episodes after which it ends; null = when the targets are reached
     target_success: PositiveInt | None = None  # successful episodes to have in the directory; null = any number
     target_failure: PositiveInt | None = None  # failed ones; once a target is reached, more of its kind are not kept
@@ -238,6 +248,8 @@ class CollectionConfig:
 
 @section
 class DataConfig:
+    """The episodes that a success classifier is trained on, and which of their frames."""
+
     data_path: Paths | None = None  # directory of the episodes to train on, or a list of directories
     num_samples_per_episode: NonNegativeInt = 0  # frames taken of each episode; 0 = all
     fail_success_ratio: PositiveFloat | None = None  # failure frames per success frame in training; null = see balanced
@@ -257,6 +269,8 @@ class DataConfig:
 
 @section
 class ThresholdConfig:
+    """How the threshold of a success classifier is chosen."""
+
     target_fpr: Probability = 0.01  # share of failure frames that may be called success; decides the threshold
 
 
@@ -277,8 +291,8 @@ class RewardModelConfig:
     arch: str | None = None  # backbone, such as "resnet18"
     width: PositiveInt | None = None  # channels of its first stage; 64 is the customary ResNet
     hidden_dim: PositiveInt | None = None  # width of the classifier head
-    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    image_size: ImageSize | None = None
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # fraction of the head's units that training drops
+    image_size: ImageSize | None = None  # of what the network sees: channels, height, width
     image_keys: tuple[str, ...] | None = None  # cameras the model looks at
     # Frames of another size than those that a classifier was trained on: "reduce" larger ones of the same aspect, and
     # refuse others; "allow": resize any.
@@ -291,7 +305,7 @@ class RewardModelConfig:
     use_pretrain: bool | None = None  # start from the weights at pretrained_encoder_path
     pretrained_encoder_path: PathText | None = None  # weights of the encoder alone
     freeze_encoder: bool | None = None  # train the head only
-    precision: Precision = "fp32"
+    precision: Precision = "fp32"  # of the network's computations: fp32, bf16, or auto: the faster one
     debug_save_dir: PathText | None = None  # write scored frames here; null = do not. Default: $DEBUG_IMAGE_SAVE_DIR
 
 
@@ -310,7 +324,7 @@ RewardModels = Annotated[
 class AuditConfig:
     """Watching a success classifier while a policy trains on it; see `rewardlab.rewards.audit` for the rules."""
 
-    enabled: bool = True
+    enabled: bool = True  # compare what the model says with the truth
     max_fpr: Probability = 0.1  # share of the policy's failure frames that may be called success
     max_drift: Probability = 0.2  # where success is unknown: how far scores may be from the held-out frames' (KS)
     window: Annotated[int, Field(ge=5)] = 10  # iterations that an alarm looks back on
@@ -320,21 +334,27 @@ class AuditConfig:
 
 @section
 class RewardConfig:
+    """Where the reward of a policy comes from."""
+
     use_reward_model: bool = False  # false = the environment's own reward
     group_name: str = "RewardGroup"  # name of the reward workers
     reward_mode: Literal["per_step", "terminal"] = "per_step"  # score every frame, or only the last of an episode
     reward_type: Literal["binary", "continuous"] = "binary"  # threshold the probability, or use it as it is
-    success_reward: float = 1.0
-    fail_reward: float = 0.0
+    success_reward: float = 1.0  # of a frame that the model calls a success
+    fail_reward: float = 0.0  # of any other frame that it scores
     reward_threshold: Probability | None = None  # null = the threshold stored in the checkpoint
+    # Least recall, by its checkpoint, of a classifier whose threshold decides rewards: with less, `rewardlab run` does
+    # not begin. 0 = begin with any.
+    min_recall: Annotated[float, Field(ge=0, lt=1)] = 0.1
     combine_mode: Literal["replace", "add", "weighted"] = "replace"  # with the environment's reward
     backend: ScoringBackend = "torch"  # library that success classifiers score frames with
     pretrain: bool = False  # train the reward model on its expert data before the policy begins
     cotrain: bool = False  # go on training the reward model on the policy's own episodes
-    relabel: Literal["changed", "sample"] = "changed"  # off policy: score stored frames when the model changed, or
-    # whenever they are drawn, as models that judge transitions always do
-    reward_weight: float = 1.0
-    env_reward_weight: float = 0.0  # "weighted" only
+    # Off policy: score stored frames again when the model has changed, or whenever they are drawn ("sample"), as models
+    # that judge transitions always do.
+    relabel: Literal["changed", "sample"] = "changed"
+    reward_weight: float = 1.0  # of the model's reward
+    env_reward_weight: float = 0.0  # of the environment's; combine_mode "weighted" only
     model: RewardModels = RewardModelConfig()  # or a list of them, whose rewards are weighted and summed
     audit: AuditConfig = AuditConfig()
 
@@ -362,13 +382,15 @@ class RewardConfig:
 
 @section
 class PPOConfig:
+    """PPO: learns from what the newest policy has just done."""
+
     rollout_steps: PositiveInt = 50  # steps of each environment between two updates
     update_epochs: PositiveInt = 4  # passes over a rollout
-    gae_lambda: Discount = 0.95
-    clip_ratio: PositiveFloat = 0.2
+    gae_lambda: Discount = 0.95  # of generalised advantage estimation: 0 trusts the critic, 1 the returns
+    clip_ratio: PositiveFloat = 0.2  # largest relative change of an action's probability in one update
     value_clip: PositiveFloat | None = None  # largest change of a value in one update; null = not clipped
-    entropy_coef: NonNegativeFloat = 0.0
-    value_coef: NonNegativeFloat = 0.5
+    entropy_coef: NonNegativeFloat = 0.0  # weight of the policy's entropy, for exploration
+    value_coef: NonNegativeFloat = 0.5  # weight of the critic's loss
     target_kl: PositiveFloat | None = None  # KL divergence of the policy at which an update ends early; null = never
     normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
     image_shift: bool = False  # shift the policy's pictures at random in updates
@@ -376,6 +398,8 @@ class PPOConfig:
 
 @section
 class SACConfig:
+    """SAC, and RLPD: learns from stored transitions, with continuous actions."""
+
     rollout_steps: PositiveInt = 32  # steps of each environment between two rounds of updates
     replay_size: PositiveInt = 1_000_000  # transitions kept
     learning_starts: NonNegativeInt = 5_000  # environment steps before the first update
@@ -386,7 +410,7 @@ class SACConfig:
     # Targets count the entropy of later actions. Where success ends an episode and pays once, it may outweigh success:
     # then false, as in HIL-SERL.
     backup_entropy: bool = True
-    num_critics: PositiveInt = 2
+    num_critics: PositiveInt = 2  # networks that estimate the return; the least of them counts
     critic_subset: PositiveInt | None = None  # critics drawn anew for each target's minimum (REDQ, RLPD); null = all
     critic_layer_norm: bool = False  # against overestimated values at a high utd_ratio (RLPD)
     demo_path: PathText | None = None  # episodes of an expert to learn from too (RLPD); null = none
@@ -407,6 +431,8 @@ class SACConfig:
 
 @section
 class DQNConfig:
+    """DQN: learns from stored transitions, with a choice of actions."""
+
     rollout_steps: PositiveInt = 32  # steps of each environment between two rounds of updates
     replay_size: PositiveInt = 100_000  # transitions kept
     learning_starts: NonNegativeInt = 1_000  # environment steps before the first update
@@ -427,15 +453,17 @@ class AsyncConfig:
     `utd_ratio` the largest number of updates per environment step: it makes fewer if it is slower than that.
     """
 
-    enabled: bool = False
+    enabled: bool = False  # act and learn at the same time
     publish_interval: PositiveInt = 50  # updates between two versions of the policy that the acting side gets
     on_learner_death: Literal["act", "stop"] = "act"  # "act": with the old weights, while it is started again
 
 
 @section
 class AlgorithmConfig:
-    name: Literal["ppo", "sac", "dqn"] = "ppo"
-    gamma: Discount = 0.99
+    """The RL algorithm of train_policy."""
+
+    name: Literal["ppo", "sac", "dqn"] = "ppo"  # which one; the others' blocks have no effect
+    gamma: Discount = 0.99  # discount of later rewards
     asynchronous: AsyncConfig = AsyncConfig()
     ppo: PPOConfig = PPOConfig()
     sac: SACConfig = SACConfig()
@@ -453,16 +481,20 @@ class AlgorithmConfig:
 
 @section
 class OptimConfig:
-    lr: PositiveFloat = 1e-4
-    weight_decay: NonNegativeFloat = 0.0
-    max_grad_norm: PositiveFloat | None = None  # null = gradients are not clipped
+    """The optimizer."""
+
+    lr: PositiveFloat = 1e-4  # learning rate
+    weight_decay: NonNegativeFloat = 0.0  # of AdamW
+    max_grad_norm: PositiveFloat | None = None  # to which gradients are clipped; null = they are not
     schedule: Literal["constant", "cosine"] = "cosine"  # of the learning rate; cosine: warm up, fall to a tenth
 
 
 @section
 class PolicyModelConfig:
+    """The network of the policy."""
+
     kind: Literal["mlp", "cnn"] = "mlp"  # for states, for images (with or without states)
-    hidden_sizes: tuple[PositiveInt, ...] = (256, 256)
+    hidden_sizes: tuple[PositiveInt, ...] = (256, 256)  # units of each hidden layer
     activation: Literal["tanh", "relu"] | None = None  # null = tanh for ppo, relu for sac and dqn, as is customary
     normalize_states: bool = True  # by their running mean and deviation, which are saved with the weights
     init_std: PositiveFloat = 1.0  # ppo, continuous actions: deviation of the first policy, in the actions' own units
@@ -504,7 +536,9 @@ class NodeGroupConfig:
 
 @section
 class ClusterConfig:
-    backend: Literal["local", "ray"] = "local"
+    """The processes and machines of a run, and their devices."""
+
+    backend: Literal["local", "ray"] = "local"  # one process with helpers, or Ray: processes on any machines
     device: Device = "auto"  # kind of device of all components; auto = the accelerator if there is one, else the CPU
     component_placement: dict[Literal["actor", "env", "rollout", "reward"], Place] = dataclasses.field(
         default_factory=dict
@@ -522,7 +556,7 @@ class ClusterConfig:
 
 @section
 class ExperimentConfig:
-    seed: Seed = 0
+    seed: Seed = 0  # of everything random: the same seed gives the same run
     runner: RunnerConfig = RunnerConfig()
     env: EnvsConfig = EnvsConfig()
     data: DataConfig = DataConfig()
@@ -542,18 +576,3 @@ class ExperimentConfig:
                 "target_failure): without them the collection never ends"
             )
         return self
-
-
-def schema_keys(cls: Any = ExperimentConfig, prefix: str = "") -> Iterator[str]:
-    """The dotted name of every key and section; the items of a list share the name of the list."""
-    for field in dataclasses.fields(cls):
-        yield prefix + field.name
-        for inner in {part for part in _parts(field.type) if is_pydantic_dataclass(part)}:
-            yield from schema_keys(inner, f"{prefix}{field.name}.")
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    """A type and everything it is made of."""
-    yield annotation
-    for inner in get_args(annotation):
-        yield from _parts(inner)

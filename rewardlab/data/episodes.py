@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.errors import DataError
-from rewardlab.keys import FRAME_ROWS, IMAGES, STATE, UNSURE
+from rewardlab.keys import DEFAULT_CAMERA, FRAME_ROWS, IMAGES, STATE, UNSURE
 from rewardlab.limits import excerpt
+from rewardlab.observations import to_numpy
 
 if TYPE_CHECKING:  # importing tensordict takes seconds
     from rewardlab.types import Batch
@@ -126,6 +127,32 @@ def _known_facts(what: str, cls: type[Any], values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
 
 
+def _as_pictures(frames: Any, camera: str) -> Array:
+    from rewardlab.data.images import to_uint8_hwc  # imports Pillow
+
+    if not hasattr(frames, "shape"):
+        pictures = [to_numpy(frame) for frame in frames]
+        if len({picture.shape for picture in pictures}) != 1:
+            sizes = ", ".join(dict.fromkeys(str(list(picture.shape)) for picture in pictures)) or "no frames"
+            raise DataError(f"frames of camera '{camera}': found {sizes}, expected one size for all")
+        frames = np.stack(pictures)
+    if len(frames.shape) != 4:
+        raise DataError(f"frames of camera '{camera}': found {list(frames.shape)}, expected [T, height, width, 3]")
+    return to_uint8_hwc(frames, camera)
+
+
+def _as_labels(success: Any, count: int) -> Array:
+    labels = to_numpy(success)
+    if labels.ndim == 0:
+        labels = np.full(count, labels)
+    if labels.shape != (count,) or not np.isin(labels, (0, 1)).all():
+        raise DataError(
+            f"success: found {labels.dtype} {list(labels.shape)}, expected true or false for each of the {count} "
+            "frames, or one for all"
+        )
+    return labels.astype(np.bool_)
+
+
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
@@ -157,6 +184,34 @@ class Episode:
         """Check the columns and work out the facts; `success=True` makes it a success whatever the frames say."""
         check_columns(columns)
         return cls(columns, EpisodeFacts(**_facts_in(columns, success), task=task, seed=seed, policy=policy), origin)
+
+    @classmethod
+    def from_frames(
+        cls,
+        frames: Any,
+        success: Any,
+        *,
+        state: Any = None,
+        task: str = UNKNOWN,
+        seed: int | None = None,
+        policy: str = UNKNOWN,
+    ) -> "Episode":
+        """Build an episode from the frames of a camera and their labels.
+
+        >>> episode = Episode.from_frames(frames, success=[False] * 40 + [True] * 10, task="peg in hole")
+
+        `frames` are an array [T, height, width, 3] or a list of pictures (uint8, or floats in [0, 1]); for several
+        cameras, a dictionary of them. `success` says of each frame whether the task is done in this very frame; a
+        single True or False labels all frames. `state`, an array [T, S], is what a policy sees besides pictures.
+        """
+        cameras = frames if isinstance(frames, Mapping) else {DEFAULT_CAMERA: frames}
+        columns = {f"{IMAGES}{camera}": _as_pictures(pictures, str(camera)) for camera, pictures in cameras.items()}
+        if not columns:
+            raise DataError("frames: found an empty dictionary, expected the frames of a camera")
+        columns["success"] = _as_labels(success, len(next(iter(columns.values()))))
+        if state is not None:
+            columns[STATE] = to_numpy(state).astype(np.float32)
+        return cls.from_columns(columns, task=task, seed=seed, policy=policy)
 
     @cached_property
     def steps(self) -> "Batch":

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rewardlab.data.episodes import Episode, EpisodeFacts, EpisodeOrigin
 from rewardlab.data.formats import SUFFIXES, EpisodeFormat, FrameRows, format_of, is_episode_name
 from rewardlab.errors import DataError
+from rewardlab.input_files import nearest_path
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,14 @@ class StoredEpisode:
 
 
 def read_episodes(*paths: str | Path) -> list[StoredEpisode]:
-    """List the episodes in directories, searched to the bottom, or in single files; formats may be mixed."""
+    """List the episodes in directories, searched to the bottom, or in single files; formats may be mixed.
+
+    >>> episode = read_episodes("data/mine")[0]
+    >>> episode.facts.task, episode.facts.success, episode.labels()
+    >>> last_frame = episode.frame("base_camera", episode.length - 1)
+
+    Nothing but names is read before it is asked for.
+    """
     found: set[Path] = set()
     for path in map(Path, paths):
         names = episode_paths(path)
@@ -91,7 +99,8 @@ def episode_paths(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(
-            f"{path} does not exist; expected a directory of episodes or a file ending in {', '.join(SUFFIXES)}"
+            f"{path} does not exist{nearest_path(path)}; expected a directory of episodes or a file ending in "
+            f"{', '.join(SUFFIXES)}"
         )
     return [file for file in walk_files(path) if is_episode_name(file)]
 

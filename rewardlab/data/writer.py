@@ -22,6 +22,12 @@ _NUMBERED = re.compile(r"^(?:episode_)?(\d{6,})$")
 class EpisodeWriter:
     """Writes each episode as one file, in the folder of its outcome, under a number that no other file has.
 
+    >>> writer = EpisodeWriter("data/mine")
+    >>> path = writer.write(Episode.from_frames(frames, success=labels, task="peg in hole"))
+
+    >>> writer = EpisodeWriter("data/mine")
+    >>> path = writer.write(Episode.from_frames(frames, success=labels, task="peg in hole"))
+
     Several writers, also in several processes, may share a directory. `success_dir` and `failure_dir` replace the
     folders that the format would make inside `directory`. Directories are made when the first episode is written.
 

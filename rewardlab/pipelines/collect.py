@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rewardlab.config import ExperimentConfig, to_yaml
 from rewardlab.config.robots import attach_robots, is_robot
 from rewardlab.config.schema import CollectionConfig, EnvConfig
-from rewardlab.console import make_console, print_line
+from rewardlab.console import make_console, make_progress, print_line
 from rewardlab.data.atomic import replace_file
 from rewardlab.data.contact_sheet import draw_recording
 from rewardlab.data.directory_lock import locked
@@ -82,12 +81,12 @@ def _collect(cfg: ExperimentConfig, append: bool, console: Console, live: LiveSt
     interrupted = False
     expected = plan.episodes or (plan.target_success or 0) + (plan.target_failure or 0)
     try:
-        with env, CollectionLog(Path(plan.save_dir), before) as log, _progress(console) as progress:
-            bar = progress.add_task("collecting", total=expected, counts="")
+        with env, CollectionLog(Path(plan.save_dir), before) as log, make_progress(console) as progress:
+            bar = progress.add_task("collecting", total=expected, words="")
             for steps, (success, failure) in enumerate(_episodes(env, policy, env_seed, outcomes), 1):
                 log.add(steps * num_envs, success, failure)
                 counts = _in_colour(success, failure) if outcomes is None else outcomes.in_colour()
-                progress.update(bar, completed=success + failure, counts=counts)
+                progress.update(bar, completed=success + failure, words=counts)
     except KeyboardInterrupt:
         interrupted = True
         raise
@@ -197,8 +196,3 @@ def _episodes_in(plan: CollectionConfig) -> int:
 
 def _in_colour(success: int, failure: int) -> str:
     return f"[green]{success} success[/] [red]{failure} failure[/]"
-
-
-def _progress(console: Console) -> Progress:
-    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
-    return Progress(*bar, TimeElapsedColumn(), TimeRemainingColumn(), console=console)

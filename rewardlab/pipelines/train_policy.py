@@ -243,15 +243,24 @@ def _warn_about_cut_episodes(cfg: ExperimentConfig) -> None:
 
 
 def _progress_line(metrics: Mapping[str, float], alarmed: bool) -> str:
-    parts = [f"{metrics['env_steps']:,} steps"]
+    """Return the figures of an iteration for one line of a terminal, the most important ones first."""
+    parts = ["[bold red]ALARM[/]"] if alarmed else []
     for name, title in (("env/success_at_end", "success"), ("eval/success_at_end", "eval"), ("audit/fpr", "FPR")):
         if name in metrics:
             parts.append(f"{title} {metrics[name]:.0%}")
     if "env/success_at_end" not in metrics and "env/return" in metrics:
-        parts.append(f"return {metrics['env/return']:.1f}")
+        parts.append(f"return {metrics['env/return']:.4g}")
     if "rollout/model_rewards" in metrics:
-        parts.append(f"model reward {metrics['rollout/model_rewards']:.2f}")
-    return "  ".join(parts) + ("  [bold red]ALARM[/]" if alarmed else "")
+        parts.append(f"reward {metrics['rollout/model_rewards']:.2f}")
+    return " ".join([*parts, f"{_rounded(metrics['env_steps'])} steps"])
+
+
+def _rounded(count: float) -> str:
+    """Return a large number in few characters: 12.8k, 1.3M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
 
 
 def _write_report(cfg: ExperimentConfig, training: PolicyTraining, out: Path) -> Path:

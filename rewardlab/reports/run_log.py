@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch.utils.tensorboard import SummaryWriter
 
-from rewardlab.console import print_line
+from rewardlab.console import make_progress, print_line
 from rewardlab.errors import StorageError
 from rewardlab.reports.history import HISTORY
 from rewardlab.reports.wandb_log import Picture, WandbLog
@@ -45,16 +44,8 @@ class RunLog:
     ) -> None:
         self.directory = directory
         self._wandb = wandb
-        self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._bar = self._progress.add_task("", total=total, completed=completed, words="")
+        self._progress = make_progress(console)
+        self._bar = self._progress.add_task("training", total=total, completed=completed, words="")
         self._tensorboard: SummaryWriter | None = None
         self._waiting: list[str] = []  # rows that could not be written yet
         self._warned = False

@@ -21,15 +21,20 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from rewardlab.compat.names import todays_checkpoint
 from rewardlab.data.atomic import remove_leftovers, sync_directory, temporary_path
 from rewardlab.errors import DataError, StorageError
-from rewardlab.input_files import read_file
+from rewardlab.models.checkpoint_config import (
+    CARD,
+    CONFIG,
+    FORMAT_VERSION,
+    WEIGHTS,
+    backup_path,
+    check_format,
+    locate_checkpoint,
+    parse_config,
+    read_config,
+)
 from rewardlab.models.weights import read_tensor_file
-from rewardlab.run_directories import CONFIG_FILE, REPORT, checkpoint_places
-
-FORMAT_VERSION = 1
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 @dataclass(frozen=True)
@@ -91,34 +96,19 @@ def _write_directory(path: Path, files: Mapping[str, bytes]) -> None:
 
 def read_checkpoint(path: Path) -> StoredModel:
     """Read a checkpoint directory, a .safetensors file, or a .pt file with the dictionary of a training script."""
-    path = _best_model(todays_checkpoint(path))
-    if not path.exists() and _backup_path(path).is_dir():  # killed between the renames of `_move_into_place`
-        path = _backup_path(path)
+    path = locate_checkpoint(path)
     if path.is_dir():
         return _read_directory(path)
-    if not path.exists():
-        raise DataError(
-            f"{path}: no such checkpoint; expected a directory with {CONFIG} and {WEIGHTS}, a .safetensors or a .pt"
-        )
     weights, facts = read_tensor_file(path)
     config = facts.get("config")
     if isinstance(config, str):
-        config = _parse(config, f"{path} (metadata)")
+        config = parse_config(config, f"{path} (metadata)")
     beside = path.with_name(CONFIG)
     if config is None and path.suffix == ".safetensors" and beside.is_file():
-        config = _parse(_read_text(beside), str(beside))
+        config = read_config(beside)
     if isinstance(config, dict) and "architecture" in config:
-        return StoredModel(path, weights, _check_format(config, path))
+        return StoredModel(path, weights, check_format(config, path))
     return StoredModel(path, weights, None, _stated_images(config, facts))
-
-
-def _best_model(path: Path) -> Path:
-    """Return the best model of a run of which another path is given: its directory, its checkpoints/, its report."""
-    is_report = path.name in (REPORT, CONFIG_FILE) and path.is_file()
-    if not is_report and (not path.is_dir() or (path / CONFIG).is_file() or (path / WEIGHTS).is_file()):
-        return path
-    candidates = (place / "best_model" for place in checkpoint_places(path))
-    return next((candidate for candidate in candidates if candidate.is_dir()), path)
 
 
 def _stated_images(*places: Any) -> dict[str, Any]:
@@ -132,41 +122,8 @@ def _stated_images(*places: Any) -> dict[str, Any]:
 
 
 def _read_directory(path: Path) -> StoredModel:
-    for name in (CONFIG, WEIGHTS):
-        if not (path / name).is_file():
-            raise DataError(f"{path}: not a checkpoint: {name} is missing")
-    config = _parse(_read_text(path / CONFIG), str(path / CONFIG))
-    if "architecture" not in config:
-        raise DataError(f"{path / CONFIG}: not written by rewardlab: 'architecture' is missing")
-    return StoredModel(path, read_tensor_file(path / WEIGHTS)[0], _check_format(config, path / CONFIG))
-
-
-def _check_format(config: dict[str, Any], source: Path) -> dict[str, Any]:
-    found = config.get("format_version", FORMAT_VERSION)
-    if type(found) is not int or not 1 <= found <= FORMAT_VERSION:
-        raise DataError(
-            f"{source}: format_version is {found!r}, this rewardlab reads up to {FORMAT_VERSION}: update rewardlab"
-        )
-    if not isinstance(config["architecture"], dict) or not isinstance(config.get("model_type"), str):
-        raise DataError(f"{source}: expected a 'model_type' (a name) and an 'architecture' (a dictionary)")
-    return config
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_file(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as text ({error})") from error
-
-
-def _parse(text: str, source: str) -> dict[str, Any]:
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also of a number with too many digits
-        raise DataError(f"{source}: not valid JSON ({error})") from error
-    if not isinstance(config, dict):
-        raise DataError(f"{source}: expected a JSON object, found a {type(config).__name__}")
-    return config
+    config = check_format(read_config(path / CONFIG), path / CONFIG)
+    return StoredModel(path, read_tensor_file(path / WEIGHTS)[0], config)
 
 
 def _to_json(value: Any) -> Any:
@@ -188,17 +145,13 @@ def _minimal_card(name: str, config: Mapping[str, Any]) -> str:
     return f"# {name}\n\nA reward model of rewardlab.\n\n```python\n{load}\n```\n\n```json\n{text}\n```\n"
 
 
-def _backup_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}.previous")
-
-
 def _move_into_place(temporary: Path, path: Path) -> None:
     """Move the directory `temporary` to `path`; an existing directory is deleted or moved to `temporary`."""
     if not path.exists():
         temporary.rename(path)
     elif not _exchange(temporary, path):
         # Without a system call that swaps directories: between the renames, readers find the old one at the backup.
-        backup = _backup_path(path)
+        backup = backup_path(path)
         shutil.rmtree(backup, ignore_errors=True)
         path.rename(backup)
         temporary.rename(path)

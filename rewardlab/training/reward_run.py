@@ -275,7 +275,9 @@ def _conclude(cfg: ExperimentConfig, fit: Fit, validation: FrameTable, best: Pat
         "scores.png": score_plot(scores, figures),
     }
     captions = {"ROC": "roc.png", "Reliability": "reliability.png", "Scores of both classes": "scores.png"}
-    card = model_card(title=best.name, path=str(best), figures=figures, facts=facts, plots=captions)
+    card = model_card(
+        title=best.name, path=str(best), cameras=model.image_keys, figures=figures, facts=facts, plots=captions
+    )
     model.save(best, card=card, pictures=pictures)
     report = write_report(
         out / "report.html",

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from rewardlab.compat import CompatibilityNote, config_keys, names
 from rewardlab.config import config_from_mapping, config_names, load_config
-from rewardlab.config.schema import schema_keys
+from rewardlab.config.schema_keys import schema_keys
 from rewardlab.errors import ConfigError
 
 PRINTED = Path(__file__).parent / "blocks"  # as users have them

@@ -8,7 +8,8 @@ import pytest
 
 from rewardlab.compat import ding_configs, ding_rewards
 from rewardlab.config import config_from_mapping
-from rewardlab.config.schema import ExperimentConfig, schema_keys
+from rewardlab.config.schema import ExperimentConfig
+from rewardlab.config.schema_keys import schema_keys
 from rewardlab.errors import ConfigError
 from rewardlab.rewards.base import REWARD_MODELS
 

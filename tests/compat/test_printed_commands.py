@@ -73,6 +73,7 @@ TWO_STEPS = [
     *("+machine=cpu2", "env.train.num_envs=2", "env.eval.num_envs=1", "env.train.max_episode_steps=3"),
     *("runner.max_epochs=2", "runner.save_interval=1", "algorithm.ppo.rollout_steps=3"),
     *("algorithm.ppo.update_epochs=1", "actor.global_batch_size=6", "actor.model.hidden_sizes=[8]"),
+    "reward.min_recall=0",  # of classifiers that were trained for two steps
 ]
 SMALL_FRAMES = "env.train.image_size=[3,32,32]"
 SMALL_MODEL = ["+machine=cpu2", "reward.model.width=4", "runner.max_steps=2"]

@@ -45,7 +45,7 @@ SMALL_MODEL = ["reward.model.width=4", "reward.model.hidden_dim=8", "runner.max_
 FEW_STEPS = [
     *("runner.max_env_steps=20", "algorithm.sac.learning_starts=0", "algorithm.sac.rollout_steps=10"),
     *("actor.global_batch_size=8", "actor.model.hidden_sizes=[8]", "algorithm.sac.utd_ratio=0.1"),
-    *("runner.eval_episodes=1", "env.train.max_episode_steps=8"),
+    *("runner.eval_episodes=1", "env.train.max_episode_steps=8", "reward.min_recall=0"),
 ]
 
 pytestmark = pytest.mark.filterwarnings("ignore::rewardlab.compat.CompatibilityNote")

@@ -9,7 +9,7 @@ import pytest
 
 import rewardlab
 from rewardlab.config import schema
-from rewardlab.config.schema import schema_keys
+from rewardlab.config.schema_keys import schema_keys
 from rewardlab.rewards.base import REWARD_MODELS
 
 PACKAGE = Path(rewardlab.__file__).parent

@@ -11,7 +11,7 @@ from fuzzing import Case, Target, deep, mutate_bytes, mutate_tree, nasty
 
 from rewardlab.config import config_names
 from rewardlab.config.load import config_files
-from rewardlab.config.schema import schema_keys
+from rewardlab.config.schema_keys import schema_keys
 
 NAMES = list(config_names())
 KEYS = sorted(schema_keys())

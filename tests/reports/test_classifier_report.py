@@ -179,14 +179,17 @@ def test_card_says_how_to_load_and_how_far_to_trust(figures: TrustFigures) -> No
     card = model_card(
         title="PickCube",
         path="runs/pick/checkpoint",
+        cameras=["front"],
         figures=figures,
         facts={"Data": f"a|b\n{EVIL}"},
         plots={"ROC": "roc.png"},
     )
-    assert "load_reward_model('runs/pick/checkpoint')" in card
+    assert "rewardlab.load('runs/pick/checkpoint')" in card
     assert "rewardlab score runs/pick/checkpoint" in card
-    assert figures.sentence() in card
-    assert all(f"- {words}" in card for words in figures.warnings)
+    text = " ".join(card.split())
+    assert figures.sentence() in text
+    assert all(f"- {words}" in text for words in figures.warnings)
+    assert [line for line in card.splitlines() if len(line) > 140 and not line.startswith("|")] == []
     assert "![ROC](roc.png)" in card
     assert "<script>" not in card
     rows = [line for line in card.splitlines() if line.startswith("| Data")]
