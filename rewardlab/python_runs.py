@@ -18,7 +18,7 @@ from rewardlab.nested import leaves
 from rewardlab.pipelines.evaluate import evaluate
 from rewardlab.pipelines.trained_policy import TrainedPolicy
 from rewardlab.pipelines.trusted_modules import named_modules
-from rewardlab.reports.run_log import HISTORY, read_history
+from rewardlab.reports.history import HISTORY, read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.success_model import SuccessModel, load
 

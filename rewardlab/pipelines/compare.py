@@ -20,11 +20,11 @@ from rewardlab.figures.calibration import probabilities
 from rewardlab.figures.comparison import compare_models
 from rewardlab.figures.metrics import FrameScores
 from rewardlab.limits import listed
+from rewardlab.models.checkpoint_config import CONFIG
 from rewardlab.reports.compare_report import NamedModel, Run, model_table, run_table, write_models, write_runs
 from rewardlab.reports.history import HISTORY, read_history
 from rewardlab.reports.policy_report import describe_reward
 from rewardlab.rewards import SuccessClassifier, load_success_classifier
-from rewardlab.rewards.checkpoint import CONFIG
 from rewardlab.run_directories import CHECKPOINTS, CONFIG_FILE, REPORT, checkpoint_places, find_run
 from rewardlab.run_state import BEST, LAST, STEP, list_checkpoints, load_facts
 

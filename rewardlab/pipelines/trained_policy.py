@@ -13,9 +13,9 @@ from rewardlab.devices import CPU, seeded_generator, to_device
 from rewardlab.envs.actions import within_bounds
 from rewardlab.envs.policies import Policy
 from rewardlab.errors import DataError
+from rewardlab.models.checkpoint_config import CONFIG
 from rewardlab.models.weights import build_to_fit, first_mismatch
 from rewardlab.observations import as_observation, to_batch
-from rewardlab.rewards.checkpoint import CONFIG
 from rewardlab.rl.make import make_policy_network
 from rewardlab.run_directories import CHECKPOINTS, CONFIG_FILE
 from rewardlab.run_state import RUN_CONFIG, find_checkpoint, load_facts, load_state
