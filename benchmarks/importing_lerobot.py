@@ -1,6 +1,6 @@
 """How fast LeRobotDatasets are imported, and how much memory it takes.
 
-    .venv/bin/python benchmarks/importing_lerobot.py speed [--size 480x640] [--codec libx264] [--episodes 6] [--rounds 3]
+    .venv/bin/python benchmarks/importing_lerobot.py speed [--size 480x640] [--codec libx264] [--episodes 6]
     .venv/bin/python benchmarks/importing_lerobot.py memory [--size 480x640]
 
 `speed` makes a LeRobotDataset with videos and imports it, in turn with two loops over its videos in bare PyAV: one
