@@ -51,7 +51,7 @@ def _run(command: Callable[[], int | None]) -> int:
         return ALARM
     except RewardlabError as error:
         say_error(f"error: {error}")
-        return WRONG if isinstance(error, (ConfigError, DataError)) and not isinstance(error, StorageError) else FAILED
+        return _status(error)
     except KeyboardInterrupt:  # Ray makes one of every signal
         say_error("\ninterrupted")
         return 128 + (asked.number or signal.SIGINT)
@@ -71,6 +71,13 @@ def _run(command: Callable[[], int | None]) -> int:
             raise
         say_error(f"error: {words}")
         return WRONG if isinstance(error, (*WRONG_NAMES, ValueError)) else FAILED
+
+
+def _status(error: BaseException | None) -> int:
+    """Return the status for an error: of a file that could not be written, the place may be wrong, or the disk full."""
+    if isinstance(error, StorageError):
+        return WRONG if _status(error.__cause__) == WRONG else FAILED
+    return WRONG if isinstance(error, (ConfigError, DataError, *WRONG_NAMES)) else FAILED
 
 
 @contextmanager
