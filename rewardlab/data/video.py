@@ -7,6 +7,7 @@ addresses in a network, that a playlist names.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -85,12 +86,10 @@ def read_facts(path: Path) -> VideoFacts:
     if first is None:
         raise DataError(f"{path} is a video without frames")
     with opened_video(path) as (container, stream):
-        rate = float(stream.average_rate or stream.guessed_rate or 0)
-        if rate <= 0:
-            raise DataError(f"{path} does not say how many frames it has a second")
+        rate = _rate(stream)
         duration = _duration(container, stream)
         if duration is None:
-            duration = _last_time(container, stream) + 1 / rate
+            duration = _last_time(path, container, stream) + 1 / rate
     return VideoFacts(first.size, rate, duration)
 
 
@@ -99,18 +98,14 @@ def read_frames(path: Path, start: float = 0.0) -> Iterator[TimedFrame]:
 
     Frames that the decoder calls damaged are left out.
     """
-    beyond = False
     if start > 0:
         with opened_video(path) as (container, stream):
-            container.seek(int((start + _origin(stream)) / stream.time_base), stream=stream)
-            for timed in _decoded(path, container, stream):
-                if not beyond and timed.time > start:
-                    break  # it cannot be found there: from the beginning
-                beyond = True
-                if timed.time >= start:
-                    yield timed
-            else:
-                return
+            if _seek(container, stream, start):
+                frames = _decoded(path, container, stream)
+                first = next(frames, None)
+                if first is not None and first.time <= start:
+                    yield from (timed for timed in chain([first], frames) if timed.time >= start)
+                    return
     with opened_video(path) as (container, stream):
         yield from (timed for timed in _decoded(path, container, stream) if timed.time >= start)
 
@@ -118,6 +113,17 @@ def read_frames(path: Path, start: float = 0.0) -> Iterator[TimedFrame]:
 def ends_early(facts: VideoFacts, last: float) -> bool:
     """Whether a video whose last frame is at this time (in seconds) is shorter than its header says."""
     return facts.duration - last > max(_SLACK, 2 / facts.rate)
+
+
+def _seek(container: Any, stream: Any, start: float) -> bool:
+    """Go to the last key frame before a time, if the file can do that."""
+    import av
+
+    try:
+        container.seek(int((start + _origin(stream)) / stream.time_base), stream=stream)
+    except av.FFmpegError:
+        return False
+    return True
 
 
 def _decoded(path: Path, container: Any, stream: Any) -> Iterator[TimedFrame]:
@@ -128,7 +134,7 @@ def _decoded(path: Path, container: Any, stream: Any) -> Iterator[TimedFrame]:
     try:
         for frame in container.decode(stream):
             known = frame.pts is not None
-            time = float(frame.pts * stream.time_base) - origin if known else float(number / stream.average_rate)
+            time = float(frame.pts * stream.time_base) - origin if known else number / _rate(stream)
             number += 1
             if not frame.is_corrupt:
                 yield TimedFrame(time, frame, convert)
@@ -166,6 +172,11 @@ def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
         yield container, stream
 
 
+def _rate(stream: Any) -> float:
+    """Return the frames a second; the least that a file can say if it says nothing sensible."""
+    return max(float(stream.average_rate or stream.guessed_rate or 0), 0.01)
+
+
 def _origin(stream: Any) -> float:
     return float((stream.start_time or 0) * stream.time_base)
 
@@ -176,10 +187,18 @@ def _duration(container: Any, stream: Any) -> float | None:
     return container.duration / 1e6 if container.duration else None
 
 
-def _last_time(container: Any, stream: Any) -> float:
+def _last_time(path: Path, container: Any, stream: Any) -> float:
     """Return the time of the last frame without decoding any."""
-    times = [packet.pts for packet in container.demux(stream) if packet.pts is not None]
-    return float(max(times, default=0) * stream.time_base) - _origin(stream)
+    import av
+
+    last = 0
+    try:
+        for packet in container.demux(stream):
+            last = max(last, packet.pts or 0)
+    except av.FFmpegError as error:
+        if not last:
+            raise DataError(f"{path} is damaged ({excerpt(error.strerror)})") from error
+    return float(last * stream.time_base) - _origin(stream)
 
 
 def _shown_size(height: int, width: int, rotation: int) -> tuple[int, int]:

@@ -10,6 +10,12 @@ from rewardlab.keys import UNSURE
 
 Label: TypeAlias = Literal["success", "failure", "unsure"]
 LABELS: tuple[Label, ...] = get_args(Label)
+# What folders of a class are called.
+ALIASES: dict[Label, tuple[str, ...]] = {
+    "success": ("success", "positive"),
+    "failure": ("failure", "fail", "negative"),
+    "unsure": ("unsure",),
+}
 
 
 def label_columns(labels: Sequence[Label]) -> Columns:

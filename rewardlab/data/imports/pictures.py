@@ -11,19 +11,13 @@ from rewardlab.data.images import IMAGE_SUFFIXES, picture_size, read_image
 from rewardlab.data.imports.blocks import frames_of_a_block
 from rewardlab.data.imports.files import find_files
 from rewardlab.data.imports.grouping import Picture, group_pictures
-from rewardlab.data.imports.labels import Label, label_columns
+from rewardlab.data.imports.labels import ALIASES, Label, label_columns
 from rewardlab.data.imports.picture_size import Size
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source, camera_name
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_sizes import resize_picture
 from rewardlab.keys import IMAGES
 from rewardlab.limits import listed
-
-ALIASES: dict[Label, tuple[str, ...]] = {
-    "success": ("success", "positive"),
-    "failure": ("failure", "fail", "negative"),
-    "unsure": ("unsure",),
-}
 
 
 class Pictures(Source):

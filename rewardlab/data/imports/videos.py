@@ -17,7 +17,7 @@ import numpy as np
 from rewardlab.data.episodes import UNKNOWN, Episode
 from rewardlab.data.imports.blocks import frames_of_a_block
 from rewardlab.data.imports.files import find_files
-from rewardlab.data.imports.labels import Label, label_columns
+from rewardlab.data.imports.labels import ALIASES, Label, label_columns
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source, camera_name
 from rewardlab.data.imports.time_ranges import Timeline, TimeRange, read_ranges
 from rewardlab.data.video import BrokenVideo, TimedFrame, VideoFacts, ends_early, is_video, read_facts, read_frames
@@ -28,6 +28,7 @@ from rewardlab.limits import listed
 
 BEYOND = 0.5  # seconds by which a range may end behind its video without a word
 END = float("inf")
+CLASS_NAMES = {name for names in ALIASES.values() for name in names}
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,12 @@ class Videos(Source):
         if self._unlabelled and self.options.labels is not None and not self.options.rest:
             names = listed(self._unlabelled, 3)
             yield f"unsure, as {self.options.labels.name} does not name them: {names}; --rest failure labels them too"
+        classes = {part for name in self._unlabelled for part in Path(name).parts[:-1]} & CLASS_NAMES
+        if classes and not self.options.rest:
+            yield (
+                f"a folder {' or '.join(sorted(classes))} does not label its videos, as a video of a success begins "
+                "without one: --failure NAME or --success NAME labels every frame of them"
+            )
         if self._unlabelled and self.options.labels is None and not self.options.rest:
             yield "no labels: every frame is unsure. --labels FILE.csv says when success is: video,start,end,label"
 

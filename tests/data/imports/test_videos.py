@@ -80,8 +80,10 @@ def test_without_labels_every_frame_is_unsure(tmp_path: Path, write_video: Write
 def test_videos_that_are_named_as_a_whole(tmp_path: Path, write_video: Write) -> None:
     for name in ("good/a", "bad/b", "bad/c"):
         write_video(tmp_path / "in" / f"{name}.mp4", 10)
+    write_video(tmp_path / "in" / "failure/d.mp4", 10)
     result, _ = run(tmp_path / "in", tmp_path / "out", success=("good",), failure=("b", "bad"))
-    assert (result.summary.success_frames, result.summary.failure_frames) == (10, 20)
+    assert (result.summary.success_frames, result.summary.failure_frames, result.summary.unsure_frames) == (10, 20, 10)
+    assert any("a folder failure does not label its videos" in remark for remark in result.remarks)
 
 
 def test_a_directory_of_videos(tmp_path: Path, write_video: Write) -> None:
