@@ -221,3 +221,22 @@ def test_on_the_command_line(data, tmp_path, capsys):
     assert "Did you mean 'lerobot'" in capsys.readouterr().err
     assert main(["data", "convert", str(data), str(tmp_path / "other"), "--fps", "5"]) != 0
     assert "--fps is for --format lerobot" in capsys.readouterr().err
+
+
+def test_videos_need_even_sides(tmp_path):
+    columns = make(5, 1).columns
+    columns[CAMERA] = columns[CAMERA][:, :7]
+    EpisodeWriter(tmp_path / "episodes").write(Episode.from_columns(columns))
+    with pytest.raises(DataError, match="pictures of 7x10; videos need even sides"):
+        export_lerobot(tmp_path / "episodes", tmp_path / "set", video=True)
+
+
+def test_an_episode_of_one_frame(tmp_path):
+    columns = {name: values[:1].copy() for name, values in make(5, 1).columns.items()}
+    columns["truncated"][0] = True
+    EpisodeWriter(tmp_path / "episodes").write(Episode.from_columns(columns))
+    export_lerobot(tmp_path / "episodes", tmp_path / "set")
+    source = LeRobotSource(tmp_path / "set", ImportOptions(size=PictureSize(original=True)))
+    (imported,) = source.episodes(frozenset())
+    for name, values in columns.items():
+        np.testing.assert_array_equal(imported.episode.columns.get(name, np.zeros_like(values)), values)
