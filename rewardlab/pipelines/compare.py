@@ -155,7 +155,10 @@ def _leave_out_trained(
             notes.append(f"left out {len(found)} of {len(episodes)} episodes that trained {_and(names)}: {first}")
     for found, names in chosen.items():
         if count := len(found - left_out):
-            notes.append(f"{count} episodes served to choose the threshold of {_and(names)}, which favours it a little")
+            whom = "it" if len(names) == 1 else "them"
+            notes.append(
+                f"{count} episodes served to choose the threshold of {_and(names)}, which favours {whom} a little"
+            )
     kept = [episode for episode in episodes if episode.path not in left_out]
     if not kept:
         raise DataError(
