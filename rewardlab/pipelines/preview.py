@@ -49,7 +49,7 @@ def describe_run(cfg: ExperimentConfig) -> Iterator[tuple[str, str]]:
             for model in cfg.reward.models:
                 yield "reward", f"{_name(model)}, {cfg.reward.reward_mode}, {cfg.reward.combine_mode}"
                 if model.checkpoint_path is not None:
-                    yield "its trust", _describe_trust(_read_figures(model.checkpoint_path))
+                    yield from _describe_trust(_read_figures(model.checkpoint_path))
     if runner.resume_dir is not None:
         yield "continues", runner.resume_dir
     yield "results", str(results)
@@ -91,15 +91,15 @@ def _stored_config(checkpoint: Path) -> dict[str, Any]:
     return read_checkpoint(checkpoint).config or {}
 
 
-def _describe_trust(figures: TrustFigures | None) -> str:
+def _describe_trust(figures: TrustFigures | None) -> Iterator[tuple[str, str]]:
     if figures is None:
-        return "not known: the checkpoint has no figures"
+        yield "  its figures", "not known: the checkpoint has none"
+        return
     fpr, recall = (" ".join(filter(None, shown(figures.estimates[name], "share"))) for name in ("fpr", "recall"))
+    yield "  false positives", f"{fpr} of failure frames are called success"
+    yield "  recall", f"{recall} of success frames are recognised"
     counts = figures.counts
-    return (
-        f"calls {fpr} of failure frames a success, recognises {recall} of success frames; measured on "
-        f"{counts.episodes} held-out episodes, {counts.success_episodes} with success"
-    )
+    yield "  measured on", f"{counts.episodes} held-out episodes, {counts.success_episodes} with success ([]: 95 %)"
 
 
 def _check_recall(reward: RewardConfig) -> None:

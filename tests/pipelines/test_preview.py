@@ -45,8 +45,9 @@ def test_a_run_on_a_learned_reward_says_what_its_classifier_is_worth(tmp_path: P
         "algorithm: ppo in 10 environments, up to 25,000 steps in all (runner.max_epochs=100)",
         f"reward: {tmp_path / 'good'}, per_step, replace",
     ]
-    assert "its trust: calls 0 % [0, 22.1] of failure frames a success, recognises 100 %" in text
-    assert "measured on 12 held-out episodes, 12 with success" in text
+    assert "  false positives: 0 % [0, 22.1] of failure frames are called success\n" in text
+    assert "  recall: 100 % " in text
+    assert "  measured on: 12 held-out episodes, 12 with success ([]: 95 %)\n" in text
     assert text.splitlines()[-1] == f"results: runs/{LEARNED}"
 
 
@@ -67,7 +68,7 @@ def test_it_does_not_where_the_stored_threshold_does_not_decide(tmp_path: Path, 
 def test_a_checkpoint_without_figures_is_called_unknown(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "unmeasured", recognised=4)
     (path / "config.json").write_text('{"model_type": "rnd", "architecture": {}, "metrics": {"loss": 1.0}}')
-    assert "its trust: not known: the checkpoint has no figures" in said(LEARNED, **{PATH: path})
+    assert "its figures: not known: the checkpoint has none" in said(LEARNED, **{PATH: path})
 
 
 def test_other_tasks_say_what_they_do(tmp_path: Path) -> None:
