@@ -21,11 +21,10 @@ from rewardlab.pipelines.trusted_modules import named_modules
 from rewardlab.reports.history import HISTORY, read_history
 from rewardlab.rewards.checkpoint import read_checkpoint
 from rewardlab.rewards.success_model import SuccessModel, load
+from rewardlab.run_directories import REPORT
 
 # Keys of the config with their values, dotted or nested; or as on the command line: ["runner.max_epochs=5"].
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
-
-REPORT = "report.html"
 
 
 @dataclass(frozen=True)

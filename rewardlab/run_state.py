@@ -21,13 +21,13 @@ from rewardlab.config import ExperimentConfig, text_override
 from rewardlab.errors import DataError, StorageError
 from rewardlab.input_files import read_file
 from rewardlab.limits import excerpt
-from rewardlab.models.checkpoint_config import CONFIG, WEIGHTS
+from rewardlab.models.checkpoint_config import BEST_MODEL, CONFIG, WEIGHTS, itself_or_backup
 from rewardlab.models.weights import read_tensor_file
 from rewardlab.rewards.checkpoint import write_checkpoint
 from rewardlab.run_directories import CHECKPOINTS, checkpoint_places
 
 STEP = "global_step_"  # checkpoints of a policy are named by the iteration
-LAST, BEST = "last", "best_model"  # of a classifier: the state of its run, and the model
+LAST, BEST = "last", BEST_MODEL  # of a classifier: the state of its run, and the model
 RESUME = "runner.resume_dir"
 EXPECTED = "checkpoints/last of a run that trains a classifier, or checkpoints/global_step_100 of a policy's"
 RUN_CONFIG = "run_config"  # fact of a policy's checkpoint: the config of its run
@@ -41,7 +41,7 @@ def run_directory(cfg: ExperimentConfig) -> Path:
 
 def checkpoint_directory(cfg: ExperimentConfig) -> Path:
     """Return where the checkpoints of a run are written."""
-    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else run_directory(cfg) / "checkpoints"
+    return Path(cfg.runner.checkpoint_dir) if cfg.runner.checkpoint_dir else run_directory(cfg) / CHECKPOINTS
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -62,7 +62,7 @@ def find_checkpoint(path: Path, *, of: Kind) -> Path:
     places = checkpoint_places(path)
     damaged: list[str] = []
     for place in places:
-        candidates = [place / LAST] if of == "classifier" else list_checkpoints(place)
+        candidates = [itself_or_backup(place / LAST)] if of == "classifier" else list_checkpoints(place)
         for candidate in filter(Path.is_dir, reversed(candidates)):
             if (problem := _damage(candidate)) is None:
                 if damaged:

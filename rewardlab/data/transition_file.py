@@ -80,7 +80,7 @@ class TransitionFile:
                 os.ftruncate(self._file, self._stop + 1)
             raise StorageError(
                 f"could not write an episode to {self.path}: {error.strerror or error}. Episodes finished before it "
-                "are complete and safe; after making room, or with another directory, collecting can go on"
+                "are complete and safe; after making room, or with another directory, the command can be run again"
             ) from error
         self._stop += len(chunk) - 1
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from rewardlab.data.packages import need
 from rewardlab.errors import DataError
 from rewardlab.input_files import check_is_file, open_file
 from rewardlab.limits import check_pixels, excerpt
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 Frame = npt.NDArray[np.uint8]
 
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".ogv")
-INSTALL = 'reading videos needs PyAV, which is not installed: pip install "rewardlab[import]" (or: pip install av)'
 _HEAD = 12  # bytes in which the kind of a file shows
 _SLACK = 1.0  # seconds by which the header of a whole video may be wrong about its length
 
@@ -145,10 +145,7 @@ def _decoded(path: Path, container: Any, stream: Any) -> Iterator[TimedFrame]:
 @contextmanager
 def opened_video(path: Path) -> Iterator[tuple[Any, Any]]:
     """Yield the open container of a video and its first stream of pictures."""
-    try:
-        import av
-    except ImportError:
-        raise DataError(f"{path}: {INSTALL}") from None
+    av = need("av", f"{path}: reading a video")
     kind = video_format(path)
     if kind is None:
         empty = check_is_file(path) == 0

@@ -77,7 +77,7 @@ class EpisodeWriter:
         except OSError as error:
             raise StorageError(
                 f"could not write an episode to {folder}: {error.strerror or error}. Episodes finished before it are "
-                "complete and safe; after making room, or with another directory, collecting can go on"
+                "complete and safe; after making room, or with another directory, the command can be run again"
             ) from error
         self._next_number[counter] = _number(path) + 1
         return path

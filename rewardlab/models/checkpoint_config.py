@@ -20,9 +20,7 @@ def locate_checkpoint(path: Path) -> Path:
 
     A DataError if nothing is there. A checkpoint may have an older name.
     """
-    path = todays_checkpoint(path)
-    if not path.exists() and backup_path(path).is_dir():  # killed between the renames of `write_checkpoint`
-        path = backup_path(path)
+    path = itself_or_backup(todays_checkpoint(path))
     if not path.exists():
         raise DataError(
             f"{path}: no such checkpoint{nearest_path(path)}; expected a run, a directory with {CONFIG} and "
@@ -42,8 +40,8 @@ def locate_checkpoint(path: Path) -> Path:
 def _find_in_run(path: Path) -> Path:
     """Return the best model of a run that trains a classifier, or the one that was trained beside a policy."""
     for place in checkpoint_places(path):
-        if (place / BEST_MODEL).is_dir():
-            return place / BEST_MODEL
+        if (best := itself_or_backup(place / BEST_MODEL)).is_dir():
+            return best
     found = _trained_beside(find_run(path))
     if len(found) > 1:
         raise DataError(f"{path}: has several reward models; name one of them: {', '.join(map(str, found))}")
@@ -55,13 +53,19 @@ def _trained_beside(run: Path) -> list[Path]:
     for name in ("best", "last"):
         directory = run / TRAINED_BESIDE / name
         if directory.is_dir():
-            return sorted(path.parent for path in directory.glob(f"*/{CONFIG}"))
+            return sorted(path.parent for path in directory.glob(f"[!.]*/{CONFIG}"))  # not those half written
     return []
 
 
 def backup_path(path: Path) -> Path:
     """Return where the checkpoint at `path` is while another one takes its place."""
     return path.with_name(f".{path.name}.previous")
+
+
+def itself_or_backup(path: Path) -> Path:
+    """Return a checkpoint's path, or its backup's if a kill between the renames of `write_checkpoint` left only that."""
+    backup = backup_path(path)
+    return backup if not path.exists() and backup.is_dir() else path
 
 
 def read_config(source: Path) -> dict[str, Any]:
@@ -92,6 +96,10 @@ def check_format(config: dict[str, Any], source: Path) -> dict[str, Any]:
     if type(found) is not int or not 1 <= found <= FORMAT_VERSION:
         raise DataError(
             f"{source}: format_version is {found!r}, this rewardlab reads up to {FORMAT_VERSION}: update rewardlab"
+        )
+    if "state" in config and config.get("model_type") != "policy":
+        raise DataError(
+            f"{source.parent}: the state of a training run, which continues it; its model is {BEST_MODEL} beside it"
         )
     if not isinstance(config["architecture"], dict) or not isinstance(config.get("model_type"), str):
         raise DataError(f"{source}: expected a 'model_type' (a name) and an 'architecture' (a dictionary)")

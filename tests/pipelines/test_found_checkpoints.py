@@ -48,6 +48,22 @@ def test_a_classifier_is_loaded_from_each_of_them(classifier: Path, given: str) 
     assert load_reward_model(classifier / given).metrics
 
 
+@pytest.mark.parametrize("given", [".", "checkpoints", "checkpoints/best_model"])
+def test_a_classifier_whose_writer_was_killed_between_two_renames(
+    classifier: Path, tmp_path: Path, given: str
+) -> None:
+    run = shutil.copytree(classifier, tmp_path / "run")
+    for name in ("best_model", "last"):
+        (run / "checkpoints" / name).rename(run / f"checkpoints/.{name}.previous")
+    assert load_reward_model(run / given).metrics
+    assert find_checkpoint(run, of="classifier").name == ".last.previous"
+
+
+def test_the_state_of_a_classifiers_run_is_no_model(classifier: Path) -> None:
+    with pytest.raises(DataError, match="the state of a training run, which continues it; its model is best_model"):
+        load_reward_model(classifier / "checkpoints/last")
+
+
 def test_a_run_goes_on_from_its_directory(policy: Path, tmp_path: Path) -> None:
     run = shutil.copytree(policy, tmp_path / "run")
     where = [f"runner.logger.log_path={tmp_path}", "runner.logger.experiment_name=run"]

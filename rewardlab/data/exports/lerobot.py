@@ -14,7 +14,7 @@ import numpy as np
 from rewardlab.data.episodes import Array, Columns, Episode, check_episode
 from rewardlab.data.exports.lerobot_pictures import VideoWriter, encode_png
 from rewardlab.data.exports.lerobot_stats import Stats, merge_stats, number_stats, picture_stats
-from rewardlab.data.imports.packages import need
+from rewardlab.data.packages import need
 from rewardlab.data.lerobot_layout import (
     DATA_PATH,
     DONE,

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 
 from rewardlab.data.episodes import Array
-from rewardlab.data.imports.packages import need
+from rewardlab.data.packages import need
 from rewardlab.data.lerobot_layout import VIDEO_PATH
 from rewardlab.errors import DataError
 

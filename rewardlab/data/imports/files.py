@@ -29,7 +29,8 @@ def find_files(path: Path) -> Found:
                 left_out.append((str(linked.relative_to(path)), LINKED_FOLDER))
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         for file in (Path(folder, name) for name in names if not name.startswith(".")):
-            if file.is_symlink() and not file.resolve().is_relative_to(root):
+            # not Path.resolve, which raises at a link that leads to itself
+            if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(root):
                 left_out.append((str(file.relative_to(path)), LINK))
             elif file.is_file():  # not a pipe or a device
                 files.append(file)

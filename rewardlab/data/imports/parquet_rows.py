@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rewardlab.data.episodes import Array
-from rewardlab.data.imports.packages import need
+from rewardlab.data.packages import need
 from rewardlab.errors import DataError
 from rewardlab.input_files import check_is_file
 from rewardlab.limits import excerpt, listed

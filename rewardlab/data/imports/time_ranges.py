@@ -1,5 +1,6 @@
 """Labels of videos: a CSV or JSON file with ranges of time, and the label of any moment."""
 
+import codecs
 import csv
 import io
 import json
@@ -72,7 +73,7 @@ def read_ranges(path: Path, videos: Sequence[str]) -> dict[str, list[TimeRange]]
 
     A file that names no video is about the only one.
     """
-    text = read_file(path).decode("utf-8-sig", errors="replace")
+    text = _decode(read_file(path))
     rows = _json_rows(path, text) if path.suffix.lower() == ".json" else _csv_rows(path, text)
     ranges: dict[str, list[TimeRange]] = defaultdict(list)
     for where, row in rows:
@@ -90,6 +91,11 @@ def seconds(text: str) -> float:
     for part in text.split(":"):
         total = 60 * total + float(part)
     return total
+
+
+def _decode(content: bytes) -> str:
+    spreadsheet = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # Excel's "Unicode text"
+    return content.decode("utf-16" if spreadsheet else "utf-8-sig", errors="replace")
 
 
 def _csv_rows(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:

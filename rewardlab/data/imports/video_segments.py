@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.imports.lerobot_episodes import VideoSegment
-from rewardlab.data.imports.packages import need
+from rewardlab.data.packages import need
 from rewardlab.data.imports.picture_size import PictureSize, Size
 from rewardlab.data.video import opened_video
 from rewardlab.errors import ConfigError, DataError

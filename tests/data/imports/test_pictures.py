@@ -174,6 +174,7 @@ def test_links_that_lead_out_are_not_followed(tmp_path: Path, write_pictures: Wr
     (source / "success/ep0_0100.png").symlink_to(outside / "success/other_0001.png")
     (source / "success/more").symlink_to(outside / "success")
     (source / "success/ep0_0101.png").symlink_to(source / "success/ep0_0003.png")
+    (source / "success/ep0_0102.png").symlink_to(source / "success/ep0_0102.png")
     result = import_recording(source, tmp_path / "out")
     assert result.summary.frames == 49  # the link within the directory is one more
     assert [name for name, why in result.left_out if "not followed" in why] == ["success/ep0_0100.png", "success/more"]

@@ -13,7 +13,7 @@ from rewardlab.data.imports import videos
 from rewardlab.data.imports.picture_size import PictureSize
 from rewardlab.data.imports.run_import import Imported, import_recording
 from rewardlab.data.imports.source import ImportOptions
-from rewardlab.errors import DataError
+from rewardlab.errors import ConfigError, DataError
 
 av = pytest.importorskip("av")
 Write = Callable[..., Path]
@@ -133,6 +133,7 @@ def test_a_range_that_ends_behind_its_video(tmp_path: Path, write_video: Write) 
     [
         ("l.csv", "\ufeffVideo;Start;End;Label\na.mp4;1,0;2,0;success\n"),
         ("l.csv", "start\tend\tlabel\n1\t2\tsuccess\n"),
+        ("l.csv", "video;start;end;label\r\na.mp4;0:01;0:02;success\r\n"),
         ("l.json", '[{"start": 1, "end": 2.0, "label": "success"}]'),
         ("l.json", '{"a.mp4": [{"start": "0:01", "end": "0:00:02", "label": "Success"}]}'),
     ],
@@ -142,6 +143,12 @@ def test_other_forms_of_ranges(tmp_path: Path, write_video: Write, name: str, te
     _, (episode, rest) = run(write_video(tmp_path / "a.mp4", 30), tmp_path / "out", tmp_path / name)
     assert episode.labels().tolist() == [False] * 10 + [True] * 10
     assert not rest.labels().any()
+
+
+def test_ranges_in_the_unicode_text_of_a_spreadsheet(tmp_path: Path, write_video: Write) -> None:
+    (tmp_path / "l.csv").write_text("video\tstart\tend\tlabel\r\na.mp4\t1\t2\tsuccess\r\n", encoding="utf-16")
+    _, (episode, _) = run(write_video(tmp_path / "a.mp4", 30), tmp_path / "out", tmp_path / "l.csv")
+    assert episode.labels().sum() == 10
 
 
 def test_a_long_video_is_cut_and_a_success_is_torn_last(
@@ -275,5 +282,5 @@ def test_without_pyav_the_command_that_installs_it(
 ) -> None:
     write_video(tmp_path / "in/a.mp4", 10)
     monkeypatch.setitem(__import__("sys").modules, "av", None)
-    with pytest.raises(DataError, match=r'pip install "rewardlab\[import\]"'):
+    with pytest.raises(ConfigError, match=r"PyAV, which is not installed .*: pip install 'rewardlab\[import\]'"):
         run(tmp_path / "in", tmp_path / "out")
