@@ -1,5 +1,6 @@
 """What the pages of the documentation say is so: options, configs, commands, code."""
 
+import ast
 import dataclasses
 import re
 import runpy
@@ -70,7 +71,7 @@ def test_the_options_of_a_page_are_the_fields_with_their_defaults(name: str) -> 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_configs_commands_and_links_of_a_page_exist(page: Path) -> None:
+def test_configs_and_commands_of_a_page_exist(page: Path) -> None:
     text = page.read_text()
     for name in re.findall(r"\bzoo/\w+_\w+(?![\w.])", text.replace("rewards/zoo", "").replace("docs/zoo", "")):
         assert name in CONFIGS, f"{page.name} names the config '{name}'"
@@ -80,8 +81,49 @@ def test_configs_commands_and_links_of_a_page_exist(page: Path) -> None:
         if verb not in ("run", "collect") or config.endswith(".yaml"):
             continue  # another command, or a config of one's own
         load_config(config, [word for word in overrides if "=" in word], check_files=False)
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (page.parent / link).exists(), f"{page.name} links to '{link}'"
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    without_code = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", without_code, re.MULTILINE)
+    plain = (re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", title).lower() for title in titles)
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
+    for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        target = page.parent / link if link else page
+        assert target.exists(), f"{page.name} links to '{link}'"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name} links to '{link}#{anchor}'"
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = set(re.findall(r"\]\(([\w/]+\.md)", (DOCS / "README.md").read_text()))
+    assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} <= listed
+
+
+def printed_texts() -> list[str]:
+    """Return every string of the package, with `...` in the place of what a program fills in."""
+    texts = []
+    for file in (ROOT / "rewardlab").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                texts.append("".join(v.value if isinstance(v, ast.Constant) else "..." for v in node.values))
+    return texts
+
+
+def test_the_messages_of_troubleshooting_are_the_programs() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    messages = [line for block in re.findall(r"```text\n(.+?)```", page, re.DOTALL) for line in block.splitlines()]
+    messages += re.findall(r"^\| `([^`]+)` \|", page.partition("## Robots and cameras")[2], re.MULTILINE)
+    assert len(messages) > 25
+    texts = printed_texts()
+    gone = [message for message in messages if not any(message in text for text in texts)]
+    assert not gone, f"troubleshooting.md quotes messages that the program does not print: {gone}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
