@@ -66,8 +66,9 @@ def user_traceback(error: BaseException) -> str | None:
 _PACKAGE = Path(__file__).parent
 _PYTHON = tuple(Path(sysconfig.get_paths()[name]).resolve() for name in ("stdlib", "platstdlib"))
 _LIBRARIES = {
-    *("antlr4", "cv2", "gymnasium", "hydra", "jinja2", "matplotlib", "numpy", "omegaconf", "onnx", "onnxruntime"),
-    *("PIL", "pydantic", "pydantic_core", "ray", "rich", "safetensors", "tensorboard", "tensordict", "torch", "yaml"),
+    *("antlr4", "av", "cv2", "gymnasium", "h5py", "hydra", "jinja2", "matplotlib", "numpy"),
+    *("omegaconf", "onnx", "onnxruntime", "PIL", "pyarrow", "pydantic", "pydantic_core", "ray", "rich"),
+    *("safetensors", "tensorboard", "tensordict", "torch", "wandb", "yaml"),
 }
 
 

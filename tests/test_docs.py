@@ -82,6 +82,7 @@ def test_configs_and_commands_of_a_page_exist(page: Path) -> None:
             continue  # another command, or a config of one's own
         load_config(config, [word for word in overrides if "=" in word], check_files=False)
 
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub gives the headings of a page."""
     without_code = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -247,7 +248,13 @@ def test_the_environment_of_the_page_is_collected_from_and_trained_on(
     small = {
         "collect": ["--episodes", "12"],
         "train-reward": ["reward.model.width=4", "runner.max_epochs=1", "data.num_samples_per_episode=4"],
-        "run": ["runner.max_epochs=1", "env.train.num_envs=2", "env.eval.num_envs=2", "actor.global_batch_size=20"],
+        "run": [
+            "runner.max_epochs=1",
+            "reward.min_recall=0",
+            "env.train.num_envs=2",
+            "env.eval.num_envs=2",
+            "actor.global_batch_size=20",
+        ],
         "evaluate": ["--episodes", "4"],
     }
     for command in commands(page)[:-1]:

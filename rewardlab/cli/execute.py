@@ -17,7 +17,7 @@ from rewardlab.stopping import SIGNALS, Interrupted, StopRequest, is_taken
 
 # Exit statuses, see docs/runs.md. A signal's is 128 + its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
 OK, FAILED, WRONG, ALARM = 0, 1, 2, 3  # WRONG: what the user gave is
-WRONG_NAMES = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+WRONG_NAMES = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def execute(command: Callable[[], int | None]) -> int:

@@ -33,7 +33,8 @@ def locate_checkpoint(path: Path) -> Path:
         found = _find_in_run(path)
     for name in (CONFIG, WEIGHTS) if found.is_dir() else ():
         if not (found / name).is_file():
-            raise DataError(f"{found}: not a checkpoint: {name} is missing")
+            elsewhere = f", and no {BEST_MODEL} or {TRAINED_BESIDE}, as in runs that train one" if found == path else ""
+            raise DataError(f"{found}: not a checkpoint: {name} is missing{elsewhere}")
     return found
 
 
@@ -63,7 +64,7 @@ def backup_path(path: Path) -> Path:
 
 
 def itself_or_backup(path: Path) -> Path:
-    """Return a checkpoint's path, or its backup's if a kill between the renames of `write_checkpoint` left only that."""
+    """Return a path, or its backup's if a kill between the renames of `write_checkpoint` left only that."""
     backup = backup_path(path)
     return backup if not path.exists() and backup.is_dir() else path
 

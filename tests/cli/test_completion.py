@@ -31,7 +31,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "expected"),
     [
         (["tr"], ["train-reward "]),
-        (["data", ""], ["info ", "verify ", "convert ", "show ", "process "]),
+        (["data", ""], ["info ", "verify ", "convert ", "show ", "import ", "process "]),
         (["config", "show", "tabletop_pi"], ["tabletop_pickcube ", "tabletop_pickcube_randomized "]),
         (["run", "tabletop_ppo_mlp", "runner.max_ep"], ["runner.max_epochs="]),
         (["run", "tabletop_ppo_mlp", "tabletop_pick"], []),  # it has its config; names of files come from the shell

@@ -46,5 +46,6 @@ def test_a_config_writes_devices_in_one_way() -> None:
 
 
 def test_a_command_names_its_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["score", "model", "data", "--device", "cuda:x"]) != 0
-    assert "--device: found cuda:x, expected auto, cpu" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", "model", "data", "--device", "cuda:x"])
+    assert "--device: found 'cuda:x', expected auto, cpu" in capsys.readouterr().err

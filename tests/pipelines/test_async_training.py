@@ -210,7 +210,10 @@ def test_resuming_keeps_what_was_learned(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", ["per_step", "terminal"])
-def test_demonstrations_end_at_claims_as_episodes_do(mode: str, tmp_path: Path, model: Path) -> None:
+def test_demonstrations_end_at_claims_as_episodes_do(
+    mode: str, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_acting(monkeypatch, 1)
     cfg = load_config(
         "tabletop_pickcube", ["data.collection.episodes=3", f"data.collection.save_dir={tmp_path / 'demos'}"]
     )
@@ -219,7 +222,7 @@ def test_demonstrations_end_at_claims_as_episodes_do(mode: str, tmp_path: Path, 
     more = ["reward.model.ends_episode=true", "reward.model.resize=allow", "env.train.success_hold_steps=2"]
     more.append(f"reward.reward_mode={mode}")
     checkpoint = train(
-        tmp_path / "run", *ASYNC, *learned(model, *more), *demos, "reward.reward_threshold=0.01", "runner.max_epochs=2"
+        tmp_path / "run", *ASYNC, *learned(model, *more), *demos, "reward.reward_threshold=0.01", "runner.max_epochs=4"
     )
     # Every frame is a claim, so that all demonstrations and episodes have two steps.
     assert history(tmp_path / "run")[-1]["async/demonstrations"] == 3 * 2

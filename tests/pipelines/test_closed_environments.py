@@ -82,9 +82,8 @@ def test_environments_are_closed_at_the_end(task: str, breaks: str, error: Any, 
     [
         ("zoo/cartpole_ppo", ["runner.task=collect", "data.collection.episodes=9"], "expert"),
         ("zoo/pendulum_sac", [], "action"),
-        ("zoo/cartpole_ppo", ["runner.resume_dir=."], "checkpoint"),
     ],
-    ids=["an expert that it does not have", "a learner for other actions", "a directory without a checkpoint"],
+    ids=["an expert that it does not have", "a learner for other actions"],
 )
 def test_environments_are_closed_if_something_else_cannot_be_made(
     config: str, overrides: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

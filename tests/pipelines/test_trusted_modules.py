@@ -151,7 +151,8 @@ def test_a_checkpoint_imports_nothing_and_says_how_to_name_the_module(
 
 
 def test_a_module_that_cannot_be_imported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["score", "m", "frame.png", "--trust-modules", "nowhere"]) == 2
+    (here / "m.pt").touch()
+    assert main(["score", "m.pt", "frame.png", "--trust-modules", "nowhere"]) == 2
     assert "--trust-modules: importing 'nowhere' failed" in capsys.readouterr().err
 
 

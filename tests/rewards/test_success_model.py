@@ -130,5 +130,5 @@ def test_models_trained_beside_a_policy_are_found_in_its_run(tmp_path: Path) -> 
     with pytest.raises(rewardlab.DataError, match=r"several reward models.*best/another, .*best/resnet_reward"):
         rewardlab.load(tmp_path / "run")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(rewardlab.DataError, match="no reward model there: neither config"):
+    with pytest.raises(rewardlab.DataError, match=r"config\.json is missing, and no best_model or reward_models"):
         rewardlab.load(tmp_path / "empty")
