@@ -105,8 +105,8 @@ def test_a_second_signal_ends_what_hangs_after_the_first() -> None:
 import signal, time
 from rewardlab.cli.execute import execute
 def command():
-    print("begun", flush=True)
     try:
+        print("begun", flush=True)
         time.sleep(60)
     finally:
         print("closing", flush=True)
