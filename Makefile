@@ -6,8 +6,9 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 METAWORLD := $(VENV)/.installed-metaworld
 MANISKILL := $(VENV)/.installed-maniskill
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: help demo test fuzz lint install metaworld maniskill browser clean
+.PHONY: help demo test fuzz lint docs install metaworld maniskill browser clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +19,7 @@ help:
 	@echo "make browser     find a Chromium for the tests of web pages, or install one"
 	@echo "make fuzz        try broken files, configs and commands: SECONDS=600 SEED=3, or one case: CASE=configs:3:17"
 	@echo "make lint        check style and types"
+	@echo "make docs        build the documentation with an API reference: build/docs/index.html"
 
 install: $(INSTALLED)
 
@@ -73,6 +75,16 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# Broken links are errors. No pages or fonts are fetched; a browser finds words in it only if it is served.
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/docs/index.html; with search: $(BIN)/python -m http.server --directory build/docs"
+
+$(DOCS): $(INSTALLED)
+	@echo "Adding MkDocs to $(VENV) ..."
+	@$(PIP) install -c constraints.txt -e '.[dev,docs]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
