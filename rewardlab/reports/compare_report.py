@@ -228,8 +228,15 @@ def _shown(value: float | None, quantity: Quantity) -> str:
 
 
 def _steps_to(run: Run, level: float) -> float | None:
-    points = run.curve("eval/success_at_end") or run.curve("env/success_at_end")
-    return next((steps for steps, value in points if value >= level), None)
+    """Return where true success first reaches a level, taken as for the last figures: of training, means."""
+    for quantity in QUANTITIES[:2]:
+        points = run.curve(quantity.column)
+        for end in range(quantity.rows, len(points) + 1):
+            if sum(value for _, value in points[end - quantity.rows : end]) >= level * quantity.rows:
+                return points[end - 1][0]
+        if points:
+            return None
+    return None
 
 
 def _run_outcome(runs: Sequence[Run]) -> str:
