@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
+RUNTIME := $(VENV)/.installed-runtime
 INSTALLED := $(VENV)/.installed
 METAWORLD := $(VENV)/.installed-metaworld
 MANISKILL := $(VENV)/.installed-maniskill
@@ -23,11 +24,17 @@ help:
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "rewardlab needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+# What tests, linting and the optional parts that tests run need is not needed by the demo.
+$(INSTALLED): $(RUNTIME)
+	@echo "Adding what the tests need to $(VENV) (once) ..."
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -56,7 +63,7 @@ $(MANISKILL): $(INSTALLED)
 browser: $(INSTALLED)
 	@$(BIN)/python tests/web/browser.py
 
-demo: $(INSTALLED)
+demo: $(RUNTIME)
 	@$(BIN)/rewardlab demo
 
 # A few processes (tests/conftest.py says how many), with one thread each: the networks of the tests are tiny. Where a test
