@@ -52,7 +52,7 @@ def _info(arguments: argparse.Namespace) -> int:
         return f"{words}   unsure {unsure:,}" if unsure else words
 
     say(f"{arguments.path}")
-    say(counted("episodes", summary.success_episodes, summary.failure_episodes))
+    say(counted("episodes", summary.success_episodes, summary.failure_episodes, summary.unsure_episodes))
     say(counted("frames", summary.success_frames, summary.failure_frames, summary.unsure_frames))
     if summary.without_picture:
         say(f"  {'':8}   {summary.without_picture:>9,}   more have no picture (data.collection.frames)")

@@ -125,6 +125,7 @@ def _print(result: "Imported") -> None:
     for remark in filter(None, [result.grouping, *result.remarks]):
         say(f"  {remark}")
     kinds = f"   with success {found.success_episodes:,}   without {found.failure_episodes:,}"
+    kinds += f"   unsure {found.unsure_episodes:,}" if found.unsure_episodes else ""
     say(f"  {'episodes':9} {found.episodes:>9,}{kinds}")
     frames = f"   success {found.success_frames:,}   failure {found.failure_frames:,}"
     say(f"  {'frames':9} {found.frames:>9,}{frames}   unsure {found.unsure_frames:,}")

@@ -83,7 +83,7 @@ def _draw_sheet(
     draw = ImageDraw.Draw(sheet)
     draw.text((GAP, 6), title, INK, font_size=15)
     shown = sum(outcomes[number] for number in chosen)
-    counts = f"{len(outcomes)} episodes; shown: {shown} success, {len(chosen) - shown} failure."
+    counts = f"{len(outcomes)} episodes; shown: {shown} with success, {len(chosen) - shown} without."
     draw.text((GAP, 25), f"{counts} Green: success in this very frame; red: not; grey: unsure.", INK, font_size=12)
     top = TITLE
     for row in rows:
@@ -117,6 +117,8 @@ def _draw_row(episode: _Shown, count: int, camera: str | None, crops: Mapping[st
     row = Image.new("RGB", (SIDE + count * (tiles[0].width + GAP), tiles[0].height), PAPER)
     draw = ImageDraw.Draw(row)
     outcome, colour = ("success", GREEN) if facts.success else ("failure", RED)
+    if episode.unsure.all():
+        outcome, colour = "unsure", GREY
     policy = facts.policy[-24:]  # of a path, the end says more
     texts = (episode.name, outcome, facts.task, policy, f"{len(rows)} frames")
     for line, text in enumerate(texts):

@@ -27,6 +27,7 @@ class DatasetSummary:
 
     success_episodes: int = 0
     failure_episodes: int = 0
+    unsure_episodes: int = 0  # of which every frame is
     success_frames: int = 0
     failure_frames: int = 0
     unsure_frames: int = 0  # that nobody could judge; nothing is trained or measured on them
@@ -41,7 +42,7 @@ class DatasetSummary:
 
     @property
     def episodes(self) -> int:
-        return self.success_episodes + self.failure_episodes
+        return self.success_episodes + self.failure_episodes + self.unsure_episodes
 
     @property
     def frames(self) -> int:
@@ -62,7 +63,9 @@ def summarize(path: str | Path) -> DatasetSummary:
         summary.copies += digest in contents
         contents.add(digest)
         summary.success_episodes += facts.success
-        summary.failure_episodes += not facts.success
+        without_labels = not facts.success and unsure == len(rows)
+        summary.unsure_episodes += without_labels
+        summary.failure_episodes += not facts.success and not without_labels
         successes = int(labels[rows].sum())
         summary.success_frames += successes
         summary.failure_frames += len(rows) - successes - unsure

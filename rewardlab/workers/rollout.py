@@ -96,7 +96,7 @@ class RolloutWorker:
         if current.final_observation is None:
             return value
         next_value = value.clone()
-        ended = torch.from_numpy(current.ended).to(self.device)
+        ended = torch.tensor(current.ended, device=self.device)  # what came through Ray is read-only
         next_value[ended] = self._critic.value(self._read(current.final_observation))
         return next_value
 

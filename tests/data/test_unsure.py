@@ -101,3 +101,11 @@ def test_counted_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     with Image.open(draw_contact_sheet(tmp_path / "data", tmp_path / "sheet.png")) as sheet:
         colours = {pixel for _, pixel in sheet.getcolors(2**24) or ()}
     assert {GREEN, RED, GREY} <= colours
+
+
+def test_an_episode_without_any_label_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    EpisodeWriter(tmp_path / "data").write(episode(np.zeros(5, bool), np.ones(5, bool)))
+    assert main(["data", "info", str(tmp_path / "data")]) == 0
+    assert re.search(r"episodes +1   success 0   failure 0   unsure 1\n", capsys.readouterr().out)
+    with Image.open(draw_contact_sheet(tmp_path / "data", tmp_path / "sheet.png")) as sheet:
+        assert RED not in {pixel for _, pixel in sheet.getcolors(2**24) or ()}
