@@ -84,12 +84,12 @@ def write_clip() -> None:
 def write_lerobot() -> None:
     """Write a LeRobotDataset by export; tests/data/imports has those of an independent writer."""
     write_pictures()
-    assert main("data import my_pictures episodes".split()) == 0
-    assert main("data convert episodes my_lerobot_dataset --format lerobot".split()) == 0
+    assert main(["data", "import", "my_pictures", "episodes"]) == 0
+    assert main(["data", "convert", "episodes", "my_lerobot_dataset", "--format", "lerobot"]) == 0
 
 
 def test_everything_that_needs_nothing_else_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands and Python in the order in which a reader would try them, in one directory; what both pages print, once."""
+    """Commands and Python in the order of a reader, in one directory; what both pages print, once."""
     monkeypatch.setattr(cv2, "VideoCapture", Camera)
     monkeypatch.chdir(tmp_path)
     own = [section(title) for title in ("From frames to a verdict", "A simulator", "Another RL library")]
