@@ -21,8 +21,9 @@ MODULES = {
 }
 CODE = re.compile(r"(^```.*?^```[^\n]*$)", re.MULTILINE | re.DOTALL)
 LIST_AFTER_TEXT = re.compile(r"^((?![ ]*(?:[-*]|\d+\.) |[ ]{2,}|#)[^\n|]+\n)(?=(?:-|\d+\.) )", re.MULTILINE)
-OUTSIDE = "README|CONTRIBUTING|CHANGELOG|examples|rewardlab|benchmarks"
-LINK_OUTSIDE = re.compile(rf"\[([^]]+)\]\((?:\.\./)+(?:{OUTSIDE})[^)]*\)")
+LINK_OUTSIDE = re.compile(
+    r"\[([^]]+)\]\((?:\.\./)+(?:README|CONTRIBUTING|CHANGELOG|examples|rewardlab|benchmarks)[^)]*\)"
+)
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -103,6 +103,8 @@ def test_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = set(re.findall(r"\]\(([\w/]+\.md)", (DOCS / "README.md").read_text()))
     assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} <= listed
+    navigation = set(re.findall(r": ([\w/]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert navigation == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} | {"api.md"}
 
 
 def printed_texts() -> list[str]:

@@ -89,7 +89,7 @@ def write_lerobot() -> None:
 
 
 def test_everything_that_needs_nothing_else_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands and Python in a reader's order, in one directory; what both pages print, once."""
+    """Commands and Python in the order of a reader, in one directory; what both pages print, once."""
     monkeypatch.setattr(cv2, "VideoCapture", Camera)
     monkeypatch.chdir(tmp_path)
     own = [section(title) for title in ("From frames to a verdict", "A simulator", "Another RL library")]
