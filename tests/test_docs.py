@@ -250,7 +250,10 @@ def test_the_environment_of_the_page_is_collected_from_and_trained_on(
     small = {
         "collect": ["--episodes", "12"],
         "train-reward": ["reward.model.width=4", "runner.max_epochs=1", "data.num_samples_per_episode=4"],
-        "run": ["runner.max_epochs=1", "env.train.num_envs=2", "env.eval.num_envs=2", "actor.global_batch_size=20"],
+        "run": [
+            *("runner.max_epochs=1", "env.train.num_envs=2", "env.eval.num_envs=2"),
+            *("actor.global_batch_size=20", "reward.min_recall=0"),
+        ],
         "evaluate": ["--episodes", "4"],
     }
     for command in commands(page)[:-1]:
