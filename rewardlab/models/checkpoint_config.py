@@ -63,7 +63,7 @@ def backup_path(path: Path) -> Path:
 
 
 def itself_or_backup(path: Path) -> Path:
-    """Return a checkpoint's path, or its backup's if a kill between the renames of `write_checkpoint` left only that."""
+    """Return a path, or its backup if a kill between the renames of `write_checkpoint` has left only that."""
     backup = backup_path(path)
     return backup if not path.exists() and backup.is_dir() else path
 

@@ -49,9 +49,7 @@ def test_a_classifier_is_loaded_from_each_of_them(classifier: Path, given: str) 
 
 
 @pytest.mark.parametrize("given", [".", "checkpoints", "checkpoints/best_model"])
-def test_a_classifier_whose_writer_was_killed_between_two_renames(
-    classifier: Path, tmp_path: Path, given: str
-) -> None:
+def test_a_classifier_whose_writer_was_killed_between_two_renames(classifier: Path, tmp_path: Path, given: str) -> None:
     run = shutil.copytree(classifier, tmp_path / "run")
     for name in ("best_model", "last"):
         (run / "checkpoints" / name).rename(run / f"checkpoints/.{name}.previous")

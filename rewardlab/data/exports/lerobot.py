@@ -14,7 +14,6 @@ import numpy as np
 from rewardlab.data.episodes import Array, Columns, Episode, check_episode
 from rewardlab.data.exports.lerobot_pictures import VideoWriter, encode_png
 from rewardlab.data.exports.lerobot_stats import Stats, merge_stats, number_stats, picture_stats
-from rewardlab.data.packages import need
 from rewardlab.data.lerobot_layout import (
     DATA_PATH,
     DONE,
@@ -29,6 +28,7 @@ from rewardlab.data.lerobot_layout import (
     TRUNCATED,
     VIDEO_PATH,
 )
+from rewardlab.data.packages import need
 from rewardlab.data.transition_rows import departures
 from rewardlab.errors import DataError
 from rewardlab.keys import IMAGES, UNSURE

@@ -8,8 +8,8 @@ from typing import Any
 from PIL import Image
 
 from rewardlab.data.episodes import Array
-from rewardlab.data.packages import need
 from rewardlab.data.lerobot_layout import VIDEO_PATH
+from rewardlab.data.packages import need
 from rewardlab.errors import DataError
 
 MAX_VIDEO_BYTES = 200 * 2**20  # a file

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rewardlab.data.imports.lerobot_episodes import VideoSegment
-from rewardlab.data.packages import need
 from rewardlab.data.imports.picture_size import PictureSize, Size
+from rewardlab.data.packages import need
 from rewardlab.data.video import opened_video
 from rewardlab.errors import ConfigError, DataError
 from rewardlab.frame_sizes import resize_picture
