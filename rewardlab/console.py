@@ -25,7 +25,7 @@ def print_line(console: rich.console.Console, words: object, *, title: str = "",
     console.print(Text.assemble((title, style), ": ", text) if title else text, soft_wrap=True)
 
 
-def make_progress(console: rich.console.Console) -> "Progress":
+def make_progress(console: rich.console.Console, **options: Any) -> "Progress":
     """Return a progress bar on one line: what is done, how much of it, the time left, and the field `words` of a task.
 
     On narrow terminals the words are cut off at their end, the rest never.
@@ -50,4 +50,5 @@ def make_progress(console: rich.console.Console) -> "Progress":
         TextColumn("left", table_column=fixed()),
         OneLine("{task.fields[words]}", table_column=Column()),
         console=console,
+        **options,
     )

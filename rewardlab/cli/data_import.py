@@ -103,19 +103,10 @@ def _seconds(text: str) -> float:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rewardlab.console import make_console, make_progress
 
-    from rewardlab.console import make_console
-
-    columns = (TextColumn("importing"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f} episodes"))
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=make_console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
-        bar = progress.add_task("", total=0)
+    with make_progress(make_console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("importing episodes", total=0, words="")
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 

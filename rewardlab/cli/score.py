@@ -216,18 +216,13 @@ def _output(place: str | None) -> Iterator[IO[str] | PrintableStream]:
 
 @contextmanager
 def _progress(files: int) -> Iterator[Callable[[float], None]]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rewardlab.console import make_console, make_progress
 
-    from rewardlab.console import make_console
-
-    columns = (TextColumn("scoring"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,} files"))
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=make_console(stderr=True),
+    with make_progress(
+        make_console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
         redirect_stdout=sys.stdout.isatty(),  # rows go above the bar, but those for a file or a pipe to there
     ) as progress:
-        bar = progress.add_task("", total=files)
+        bar = progress.add_task("scoring files", total=files, words="")
         yield lambda done: progress.update(bar, completed=done)

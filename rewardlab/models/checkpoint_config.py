@@ -65,8 +65,10 @@ def backup_path(path: Path) -> Path:
 
 def itself_or_backup(path: Path) -> Path:
     """Return a path, or its backup's if a kill between the renames of `write_checkpoint` left only that."""
+    if path.exists():  # also "." and "/", which have no name
+        return path
     backup = backup_path(path)
-    return backup if not path.exists() and backup.is_dir() else path
+    return backup if backup.is_dir() else path
 
 
 def read_config(source: Path) -> dict[str, Any]:

@@ -227,7 +227,9 @@ class TestBadFiles:
             load_reward_model(path)
 
     def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"nothing: no such checkpoint; expected a run, a directory with"):
+        with pytest.raises(
+            DataError, match=r"nothing: no such checkpoint; expected a run, a directory with config\.json"
+        ):
             load_reward_model(tmp_path / "nothing")
 
     @pytest.mark.parametrize(

@@ -79,4 +79,6 @@ def camera_name(options: ImportOptions) -> str:
     """Return what the only camera of a source shall be called."""
     if len(options.cameras) > 1:
         raise ConfigError(f"--camera: found {', '.join(options.cameras)}, but the source has one camera; name it once")
+    if options.cameras == ("",):
+        raise ConfigError("--camera: found an empty name")
     return options.cameras[0] if options.cameras else DEFAULT_CAMERA

@@ -284,3 +284,8 @@ def test_without_pyav_the_command_that_installs_it(
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(ConfigError, match=r"PyAV, which is not installed .*: pip install 'rewardlab\[import\]'"):
         run(tmp_path / "in", tmp_path / "out")
+
+
+def test_a_camera_needs_a_name(tmp_path: Path, write_video: Write) -> None:
+    with pytest.raises(ConfigError, match="--camera: found an empty name"):
+        import_recording(write_video(tmp_path / "a.mp4", 10), tmp_path / "out", ImportOptions(cameras=("",)))
