@@ -215,9 +215,10 @@ def test_a_killed_collection_has_every_finished_episode(config: Path, number: in
     assert all(recorded.episode is not None for recorded in read_recording("out/data.pkl"))
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert f"{len(episodes)} episodes (0 success, {len(episodes)} failure) in out/data.pkl" in " ".join(
-            said.split()
-        )
+        found = re.search(r"(\d+) episodes \(0 success, (\d+) failure\) in out/data\.pkl", " ".join(said.split()))
+        assert found is not None
+        assert int(found[1]) == len(episodes)
+        assert len(episodes) - int(found[2]) in (0, 1)  # Ctrl-C may come after it is written, before it is counted
 
 
 def test_robots_that_nobody_named_are_an_error_that_says_how_to_begin(
