@@ -14,7 +14,7 @@ import numpy as np
 
 from rewardlab.data.episodes import UNKNOWN, Array, Columns, Episode, as_action
 from rewardlab.data.imports.hdf5_file import SUFFIXES, child, is_hdf5, numbers, opened, subgroup
-from rewardlab.data.imports.picture_size import Size
+from rewardlab.data.imports.picture_size import CameraSizes
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
 from rewardlab.data.imports.transition_labels import (
     NEXT,
@@ -66,7 +66,7 @@ class Hdf5Source(Source):
     def __init__(self, path: Path, options: ImportOptions) -> None:
         super().__init__(path, options)
         self._options = options
-        self._sizes: dict[str, Size] = {}
+        self._sizes = CameraSizes(options.size)
         self._facts: dict[Path, _FileFacts] = {}
         self._demos: list[_Demo] = []
         self._rewarded = False
@@ -195,7 +195,7 @@ class Hdf5Source(Source):
         dataset = child(places[0][0], key)
         recorded = (int(dataset.shape[1]), int(dataset.shape[2]))
         check_pixels(*recorded, f"{path}: {dataset.name}")
-        self._check_size(camera, recorded, dataset.name)
+        self.remarks += self._sizes.check(camera, recorded, dataset.name)
         size = self._options.size.of(recorded)
         check_file_size(len(places) * size[0] * size[1] * 3, f"{path}: the pictures of {dataset.name}")
         frames = np.empty((len(places), *size, 3), np.uint8)
@@ -205,13 +205,6 @@ class Hdf5Source(Source):
                 block, begin, of = child(group, key)[row : row + _BLOCK], row, group
             frames[place] = resize_picture(np.ascontiguousarray(block[row - begin]), size)
         return frames
-
-    def _check_size(self, camera: str, found: Size, name: str) -> None:
-        if camera not in self._sizes:
-            self._sizes[camera] = found
-            if line := self._options.size.describe(found):
-                self.remarks.append(f"{camera}: {line}")
-        self._options.size.check_same(found, name, self._sizes[camera], f"the first of {camera}")
 
 
 def _files_in(directory: Path) -> list[Path]:

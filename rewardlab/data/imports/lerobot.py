@@ -18,7 +18,7 @@ from rewardlab.data.imports.lerobot_info import LeRobotInfo
 from rewardlab.data.imports.lerobot_labels import find_labelling
 from rewardlab.data.imports.lerobot_rows import check_single, columns_left_out, episode_columns, numeric_columns
 from rewardlab.data.imports.parquet_rows import EpisodeRows, as_array
-from rewardlab.data.imports.picture_size import Size
+from rewardlab.data.imports.picture_size import CameraSizes
 from rewardlab.data.imports.source import ImportedEpisode, ImportOptions, Source
 from rewardlab.data.imports.video_segments import VideoReader
 from rewardlab.data.lerobot_layout import FACTS, INFO, SUCCESS
@@ -51,7 +51,7 @@ class LeRobotSource(Source):
         self._columns = [*numeric_columns(self._info.features), *self._more_columns()]
         self._rows: EpisodeRows | None = None
         self._videos = {camera: VideoReader(self._info.fps, options.size) for camera in self._videos_of_cameras()}
-        self._sizes: dict[str, Size] = {}
+        self._sizes = CameraSizes(options.size)
         self._remark()
 
     def __len__(self) -> int:
@@ -128,17 +128,10 @@ class LeRobotSource(Source):
 
     def _check_video(self, camera: str, segment: VideoSegment, rows: int) -> None:
         reader = self._videos[camera]
-        self._check_size(camera, reader.recorded_size(segment.path), segment.path.name)
+        self.remarks += self._sizes.check(camera, reader.recorded_size(segment.path), segment.path.name)
         frames = reader.count(segment)
         if frames is not None and abs(frames - rows) > (0 if segment.stop is None else _FRAMES_OFF):
             raise DataError(f"{segment.path} has {frames} frames of it, its rows are {rows}: which belong together?")
-
-    def _check_size(self, camera: str, found: Size, name: str) -> None:
-        if camera not in self._sizes:
-            self._sizes[camera] = found
-            if line := self._options.size.describe(found):
-                self.remarks.append(f"{camera}: {line}")
-        self._options.size.check_same(found, name, self._sizes[camera], f"the first of {camera}")
 
     def _picture_bytes(self, entry: EpisodeEntry, rows: int) -> int:
         sizes = [self._videos[camera].recorded_size(entry.videos[camera].path) for camera in self._videos]
@@ -154,7 +147,7 @@ class LeRobotSource(Source):
                 raise DataError(f"{name} of row {row} has no picture in the file (path {path})")
             frame = decode_image(content, f"{name} of row {row}")
             recorded = (frame.shape[0], frame.shape[1])
-            self._check_size(camera, recorded, f"row {row}")
+            self.remarks += self._sizes.check(camera, recorded, f"row {row}")
             size = self._options.size.of(recorded)
             if frames is None:
                 check_file_size(len(rows) * size[0] * size[1] * 3, name)

@@ -50,6 +50,21 @@ class PictureSize:
 REDUCED = PictureSize()
 
 
+class CameraSizes:
+    """The sizes at which the pictures of each camera of a recording were recorded; all of a camera must agree."""
+
+    def __init__(self, wanted: PictureSize) -> None:
+        self._wanted = wanted
+        self._recorded: dict[str, Size] = {}
+
+    def check(self, camera: str, found: Size, name: str) -> list[str]:
+        """Raise unless a size is that of the camera's first picture; for that one, return lines for the summary."""
+        first = camera not in self._recorded
+        self._wanted.check_same(found, name, self._recorded.setdefault(camera, found), f"the first of {camera}")
+        line = self._wanted.describe(found) if first else None
+        return [] if line is None else [f"{camera}: {line}"]
+
+
 def _scaled(size: Size, shorter: int) -> Size:
     height, width = (round(side * shorter / min(size)) for side in size)
     return height, width
